@@ -1,6 +1,6 @@
 """Floor 5. Several devices, several processes: collectives as ops, between the ranks of a program.
 
-`cudasync.distributed` is the door; nothing of it is loaded before it is asked for.
+`cudasync.distributed` is the public name of this package, which is loaded at its first use.
 """
 
 from __future__ import annotations

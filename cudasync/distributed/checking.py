@@ -40,7 +40,7 @@ def listed(comm: Communicator, x: Any, what: str, only: Sequence[int] | None = N
 
 
 def lists(comm: Communicator, x: Any, out: Any) -> tuple[list[Any], list[Any]]:
-    """What every rank of this process reads, and what it writes."""
+    """The inputs and the outputs of all ranks of this process."""
     comm.raise_if_over()
     xs, outs = listed(comm, x, "x"), listed(comm, out, "out")
     writable(outs, "out")
@@ -64,7 +64,7 @@ def end(
 
 
 def one_pair(comm: Communicator, x: Any, out: Any, *, is_needed: bool = False) -> tuple[Any, Any]:
-    """Where a process has one rank: what it reads, and what it writes, if there is something."""
+    """The input and the output of a process with one rank; None for an output that is left out."""
     comm.raise_if_over()
     (x,) = listed(comm, x, "x")
     if out is None and not is_needed:
@@ -84,14 +84,14 @@ def one_color(color: Any, key: Any) -> tuple[Any, Any, bool]:
 
 
 def places_of(devices: Any) -> list[Any]:
-    """The devices that are meant; TypeError for what is no list of them."""
+    """The devices of a list; TypeError for anything but a list of devices."""
     if isinstance(devices, str) or not hasattr(devices, "__iter__"):
         raise TypeError(f"devices= is a list of devices, such as [{devices!r}], not {devices!r}")
     return [place(each) for each in devices]
 
 
 def raise_unless_callable(fn: Any, what: str) -> None:
-    """TypeError for what is no function."""
+    """TypeError for anything but a function."""
     if not callable(fn):
         raise TypeError(f"{what} is a function, not {type(fn).__name__}")
 
@@ -106,7 +106,7 @@ def a_communicator(comm: Any) -> Communicator:
 
 
 def alike(arrays: Sequence[Any], shape: tuple[int, ...], dtype: Any, what: str) -> None:
-    """TypeError for another dtype, ValueError for another shape."""
+    """Raise TypeError for another dtype, ValueError for another shape."""
     for each in arrays:
         if each.dtype != dtype:
             raise TypeError(f"{what} is {each.dtype} where {dtype} is needed")
@@ -120,7 +120,7 @@ def joined(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
 
 
 def length_of_part(shape: tuple[int, ...], size: int, what: str) -> int:
-    """The length of one of `size` parts; ValueError where the first axis has no such parts."""
+    """The length of one of `size` parts; ValueError if the first axis has no equal parts."""
     if not shape or shape[0] % size:
         raise ValueError(f"{what} has the shape {shape}: its first axis has no {size} equal parts")
     return shape[0] // size
@@ -134,7 +134,7 @@ def part(x: Any, number: int, shape: tuple[int, ...]) -> Any:
 
 
 def as_rank(comm: Communicator, rank: Any, what: str) -> int:
-    """A rank of the communicator; ValueError beyond its size, TypeError for no integer."""
+    """A rank of the communicator; ValueError beyond its size, TypeError for a non-integer."""
     found = whole(rank, what)
     if not 0 <= found < comm.size:
         raise ValueError(f"{what}={found} is no rank: there are {comm.size}, from 0")
@@ -142,7 +142,7 @@ def as_rank(comm: Communicator, rank: Any, what: str) -> int:
 
 
 def writable(outs: Sequence[Any], what: str) -> None:
-    """ValueError for what is read-only, and for arrays that share bytes."""
+    """ValueError for a read-only array, and for arrays that share bytes."""
     seen: list[tuple[int, int]] = []
     for each in outs:
         if each.is_read_only:
@@ -155,8 +155,10 @@ def writable(outs: Sequence[Any], what: str) -> None:
 
 
 def apart(outs: Sequence[Any], ins: Sequence[Any], what: str) -> None:
-    """ValueError where an array that is written shares bytes with one that is read, unless they
-    are the same elements on one rank."""
+    """ValueError if an output shares bytes with an input.
+
+    They may be the same elements on one rank.
+    """
     for i, out in enumerate(outs):
         for j, x in enumerate(ins):
             if out is None or x is None or (i == j and is_same(out, x)):

@@ -1,7 +1,8 @@
-"""Floor 5. What every communicator is: ranks, and collectives that are pushed in program order.
+"""Floor 5. The interface of communicators: ranks, and collectives, pushed in program order.
 
-A process has one rank of it or several (`ranks`). Every call takes a list with one array for each
-rank of this process; where there is one, the array alone will do. Calls return at once.
+A process has one rank of a communicator or several (`ranks`). Every call takes a list with one
+array for each rank of this process. A process with one rank may pass the array alone. Calls return
+at once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from cudasync.distributed.work import Work
 
 
-# So many collectives are noted without a look at whether they are over.
+# Up to this many collectives are noted without a test whether they are over.
 FEW = 8
 
 
@@ -29,7 +30,7 @@ class Group:
     def __init__(self) -> None:
         self.works: list[Work] = []
         self.calls: list[Callable[[], Work]] = []
-        # Of local ones, by the number of the call: the way between two ranks, and the array.
+        # For local communicators, by the number of the call: sender and receiver, and the array.
         self.sent: dict[int, tuple[tuple[int, int], Any]] = {}
         self.received: dict[int, tuple[tuple[int, int], Any]] = {}
 
@@ -37,8 +38,8 @@ class Group:
 class Communicator(ABC):
     """Ranks that exchange arrays by collectives; made by `init` and `split`.
 
-    `size` ranks in all, of which this process has `ranks`, with their arrays on `devices`; `rank`
-    is the first of them. All ranks make the same calls in the same order.
+    It has `size` ranks in all. This process has `ranks` of them, with their arrays on `devices`;
+    `rank` is the first of these. All ranks make the same calls in the same order.
     """
 
     backend: str
@@ -48,7 +49,7 @@ class Communicator(ABC):
         self.ranks = ranks
         self.devices = devices
         self.is_closed = False
-        # What was launched and is not known to be over; once it is so long, it is asked again.
+        # Launched collectives that may not be over. At this length the list is tested again.
         self._launched: list[Work] = []
         self._ask_at = FEW
 
@@ -59,7 +60,7 @@ class Communicator(ABC):
 
     @property
     def broken_by(self) -> str | None:
-        """What failed first between ranks; None where nothing did."""
+        """The first failure between ranks; None if nothing failed."""
         return None
 
     @property
@@ -68,7 +69,7 @@ class Communicator(ABC):
         return self.broken_by is not None
 
     def each(self, make: Callable[[int, Any], Any]) -> list[Any]:
-        """`make(rank, device)` for each rank of this process: what calls take as a list."""
+        """`make(rank, device)` for each rank of this process, as the list that calls take."""
         return [make(*each) for each in zip(self.ranks, self.devices, strict=True)]
 
     @abstractmethod
@@ -80,8 +81,8 @@ class Communicator(ABC):
         """Every rank's `out` (default: its `x`) becomes the reduction of all ranks' `x`.
 
         `op` is "sum", "prod", "min", "max" or "mean" (floats only). All ranks get the same bits,
-        and the same bits each time. TypeError and ValueError before anything moves, as in all
-        collectives; returns the `Work`, or None in a `group()`.
+        each time. Like all collectives it raises TypeError and ValueError before anything moves,
+        and returns the `Work`, or None in a `group()`.
         """
 
     @abstractmethod
@@ -100,7 +101,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def broadcast(self, x: Any, root: int = 0, *, priority: int = 0) -> Any:
-        """Every rank's `x` becomes that of rank `root`."""
+        """Every rank's `x` becomes the `x` of rank `root`."""
 
     @abstractmethod
     def reduce(
@@ -113,11 +114,14 @@ class Communicator(ABC):
 
     @abstractmethod
     def gather(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
-        """The `out` of `root` becomes all ranks' `x` along the first axis; others give None."""
+        """The `out` of `root` becomes all ranks' `x` along the first axis.
+
+        Other ranks give None.
+        """
 
     @abstractmethod
     def scatter(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
-        """Rank r's `out` becomes part r of the `x` of `root`; others give None as `x`."""
+        """Rank r's `out` becomes part r of the `x` of `root`; other ranks give None as `x`."""
 
     @abstractmethod
     def all_to_all(self, x: Any, out: Any = None, *, priority: int = 0) -> Any:
@@ -129,9 +133,10 @@ class Communicator(ABC):
 
     @abstractmethod
     def recv(self, out: Any, source: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        """Receive what `source` sends next to this rank (`rank`, where this process has several).
+        """Receive the next array that `source` sends to this rank.
 
-        Shape and dtype are those of what was sent.
+        `rank` is the receiver, where this process has several. `out` must have the shape and dtype
+        of the sent array.
         """
 
     @abstractmethod
@@ -142,12 +147,13 @@ class Communicator(ABC):
     def split(self, color: Any, key: Any = None) -> Any:
         """Communicators of the ranks with one `color`, ordered by `key`, then by rank.
 
-        A list of colors, one a rank of this process, gives a list; a color alone gives one. None
-        as a color gives None. All ranks call it; blocks between processes.
+        A list of colors, one for each rank of this process, gives a list; a single color gives a
+        single communicator. The color None gives None. All ranks call it; it blocks between
+        processes.
         """
 
     def close(self) -> None:
-        """Refuse further calls. Closing twice is harmless; what was launched goes on."""
+        """Refuse further calls. Closing twice is harmless; launched calls continue."""
         self.is_closed = True
 
     def __enter__(self) -> Communicator:
@@ -167,8 +173,8 @@ class Communicator(ABC):
     def group(self) -> Iterator[Group]:
         """Launch the calls of the block together when it ends, and none if it raises.
 
-        A call is checked at once and returns None; `works` of the group has them afterwards. What
-        is received in a group may be sent later in it.
+        A call is checked at once and returns None; the group's `works` has the results afterwards.
+        In a group a recv may come before its send.
         """
         self.raise_if_over()
         if self._group is not None:
@@ -185,21 +191,21 @@ class Communicator(ABC):
         group.works = [call() for call in group.calls]
 
     def launched(self, call: Callable[[], Work]) -> Work | None:
-        """Launch a call that was checked: now, or with its group."""
+        """Launch a checked call: now, or with its group."""
         if self._group is None:
             return call()
         self._group.calls.append(call)
         return None
 
     def noted(self, work: Work) -> Work:
-        """`work` was launched: a barrier waits for it."""
+        """Note a launched `work`, so that a barrier waits for it."""
         if work.is_over:
-            # As one that is recorded always is.
+            # A recorded work always is.
             return work
         self._launched.append(work)
         if len(self._launched) > self._ask_at:
             self._launched = [each for each in self._launched if not each.is_over]
-            # Else a thousand calls that nobody waits for would ask half a million times.
+            # Otherwise a thousand unfinished calls would make half a million tests.
             self._ask_at = FEW + 2 * len(self._launched)
         return work
 
@@ -213,7 +219,7 @@ class Communicator(ABC):
         self._launched.clear()
 
     def raise_if_over(self) -> None:
-        """CommunicatorBroken or ClosedError, where no call can be made."""
+        """Raise CommunicatorBroken or ClosedError if no further call is possible."""
         if self.broken_by is not None:
             raise CommunicatorBroken(self.broken_by)
         if self.is_closed:
@@ -223,7 +229,10 @@ class Communicator(ABC):
 def parts_of(
     comm: Communicator, color: Any, key: Any, make: Callable[[Sequence[Any]], Communicator]
 ) -> Any:
-    """What `split` gives where this process has all ranks; `make` makes one of devices."""
+    """The result of `split` in a process with all ranks.
+
+    `make` makes a communicator of devices.
+    """
     is_alone = not isinstance(color, (list, tuple))
     colors = [color] if is_alone else list(color)
     keys = [0] * comm.size if key is None else [key] if is_alone else list(key)

@@ -1,9 +1,9 @@
-"""Floor 5. Debug mode between processes: each rank's next call is compared with the others' first.
+"""Floor 5. Debug mode between processes: ranks compare their calls before each collective.
 
-A rank tells all others what it is about to call, and hears what they are. A send tells its
-receiver alone, and is not waited for, so what ranks hear between two collectives may be sends: they
-are kept for their recv. A recv that hears of a collective instead waits for ever, and says so.
-Nothing else travels on this communicator, so what is heard comes in the order of calls.
+A rank tells all other ranks its next call, and hears theirs. A send tells its receiver alone, and
+nothing waits for this message. So a rank may hear of sends between two collectives; it keeps them
+for their recv. A recv that hears of a collective instead would wait for ever, so it raises. This
+communicator carries nothing else, so messages arrive in the order of calls.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 
 class Told(NamedTuple):
-    """What is compared of a call. `what` is equal on all ranks, of a send and its recv the shape
-    and dtype are. A call without a name is not compared."""
+    """The description of a call that ranks compare.
+
+    `what` must be equal on all ranks. A send and its recv must have equal shape and dtype. A call
+    without a name is not compared.
+    """
 
     call: str = ""
     shape: tuple[int, ...] | None = None
@@ -35,12 +38,12 @@ class Told(NamedTuple):
     site: str = ""
 
     def at(self, frame: FrameType) -> Told:
-        """The same, pushed there."""
+        """The same call, with the line that pushed it."""
         return self._replace(site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
     @property
     def what(self) -> tuple[Any, ...]:
-        """What is the same on all ranks."""
+        """The values that must be equal on all ranks."""
         return self.call, self.shape, self.dtype, self.root
 
     def __str__(self) -> str:
@@ -49,26 +52,26 @@ class Told(NamedTuple):
         return f"{self.call}{shape}{root}, pushed at {self.site}"
 
     def encoded(self) -> bytes:
-        """As a message."""
+        """The call as a message."""
         return json.dumps(self).encode()
 
     @classmethod
     def decoded(cls, message: bytes) -> Told:
-        """What a message says."""
+        """The call that a message describes."""
         call, shape, *rest = json.loads(message)
         return cls(call, None if shape is None else tuple(shape), *rest)
 
 
 class Comparing:
-    """The side of one rank, on a communicator of MPI's that carries nothing else."""
+    """One rank's side of the comparison, on an MPI communicator of its own."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
-        # By sender: what it sends us, as far as we have heard and not received it.
+        # By sender: sends to this rank that were heard of and not received yet.
         self._sends: dict[int, deque[Told]] = {r: deque() for r in range(ranks.size)}
 
     def compare(self, own: Told, limit: Limit) -> Steps:
-        """End once all ranks, or the sender, call what fits; CollectiveMismatch otherwise."""
+        """End once all ranks, or the sender, make a matching call; else CollectiveMismatch."""
         if own.to is not None:
             self._ranks.tell(own.to, own.encoded())
         elif own.source is not None:
@@ -87,7 +90,7 @@ class Comparing:
         found = waiting.popleft() if waiting else (yield from self._hear(source, limit))
         if found.to is not None and (found.shape, found.dtype) == (own.shape, own.dtype):
             return
-        # The others are to hear of it at their next call, not to wait for ours.
+        # The other ranks hear of the mismatch at their next call, instead of waiting for ours.
         self._tell_all(own)
         calls = ["not asked"] * self._ranks.size
         calls[source], calls[self._ranks.rank] = str(found), str(own)

@@ -1,4 +1,4 @@
-"""Floor 5. What can go wrong between ranks, and what each error tells."""
+"""Floor 5. The errors between ranks, and their attributes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ if TYPE_CHECKING:
 
 
 class DistError(CudasyncError):
-    """Base class of what goes wrong between ranks."""
+    """Base class of errors between ranks."""
 
 
 class BackendUnavailable(DistError):
-    """A communicator that can not be had here: `backend` is its name, `reason` why not, `hint`
-    what to do."""
+    """A communicator is not available here.
+
+    `backend` is its name, `reason` says why it is not available, and `hint` what to do.
+    """
 
     def __init__(self, backend: str, reason: str, *, hint: str) -> None:
         self.backend = backend
@@ -26,7 +28,7 @@ class BackendUnavailable(DistError):
 
 
 class CommunicatorBroken(DistError):
-    """A collective failed earlier: make another communicator, or end. `reason` is what failed."""
+    """A collective failed earlier: make another communicator, or end. `reason` is the failure."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -36,9 +38,9 @@ class CommunicatorBroken(DistError):
 class CollectiveTimeout(DistError, TimeoutError):
     """A collective did not end in time; the communicator is broken from then on.
 
-    `operation` is its name, `sequence` its number on the communicator, from 0, and `seconds` the
-    limit; `rank` is one that was waited for, where that is known. Its arrays stay alive until the
-    transport lets go of them.
+    `operation` is the collective's name, `sequence` its number on the communicator, from 0, and
+    `seconds` the limit. `rank` is a rank that it waited for, if known. The collective's arrays stay
+    alive until the transport releases them.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class CollectiveTimeout(DistError, TimeoutError):
 
 
 class CollectiveMismatch(DistError):
-    """Ranks called different things at one place; raised on all that call. Of debug mode.
+    """Ranks made different calls in the same position; raised on all these ranks, in debug mode.
 
     `calls` has each rank's call, with the line that pushed it.
     """
@@ -72,7 +74,7 @@ class CollectiveMismatch(DistError):
 
 
 class RankFailed(DistError):
-    """Other ranks of the communicator are dead; `ranks` are those that are known, perhaps none."""
+    """Other ranks of the communicator are dead; `ranks` are the known ones, perhaps none."""
 
     def __init__(self, operation: str, ranks: Sequence[int], said: str = "") -> None:
         self.operation = operation

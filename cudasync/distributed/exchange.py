@@ -1,14 +1,14 @@
 """Floor 5. Reductions of long arrays between processes: each rank adds up a slice of its own.
 
 Pairwise exchange, as in "Optimization of Collective Communication Operations in MPICH" (Thakur,
-Rabenseifner and Gropp, 2005). Every rank sends slice r to rank r, which combines what all ranks
-have of the slice and sends the result to those that want it. Slices go in chunks, so that the
-transfer of one runs beside the arithmetic on another.
+Rabenseifner and Gropp, 2005). Every rank sends its slice r to rank r. Rank r combines the slices
+and sends the result to the ranks that need it. Slices go in chunks, so that the transfer of one
+chunk overlaps with the arithmetic on another.
 
 True throughout:
-- every element is combined in the order of ranks, whatever the lengths of slices and chunks are;
-- arrays are sent from and received into where they are, and only chunks of others lie in between;
-- each wait ends at the deadline of the call, and what MPI may still use then is kept.
+- every element is combined in the order of ranks, for any length of slices and chunks;
+- arrays are sent and received in place; only chunks of other ranks need memory in between;
+- each wait ends at the deadline of the call, and memory that MPI may still use then is kept.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
     from cudasync.distributed.ranks import Ranks
 
-# From so many bytes on. MPI's own reductions without blocking move all of an array to every rank.
+# Arrays from this size on are long. MPI's own non-blocking reductions move all of an array to
+# every rank.
 LONG_BYTES = 256 << 10
 # Few chunks, since a thread that holds the GIL may delay each call of MPI by milliseconds.
 _CHUNKS = 4
 _LEAST_BYTES, _MOST_BYTES = 256 << 10, 4 << 20
-# With many ranks a chunk is shorter, since one of each rank lies in memory.
+# With many ranks a chunk is shorter, since a chunk of each rank is in memory.
 _LEAST_OF_MANY_BYTES = 16 << 10
 _PART, _RESULT = 0, 1
 _UFUNCS = {
@@ -44,7 +45,7 @@ _UFUNCS = {
 
 
 class Exchange:
-    """The long reductions of one communicator, on messages that nothing else can receive."""
+    """The long reductions of one communicator, by messages that nothing else can receive."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -79,7 +80,7 @@ class Exchange:
         self, given: list[Any], own: Any, op: str, results: dict[int, Any], hearers: list[int]
     ) -> Steps:
         if self.handle is None:
-            # All ranks are at their first call.
+            # This is every rank's first call.
             handle, request = self._ranks.handle.Idup()
             yield from self._ranks.end([request], handle)
             self.handle = handle
@@ -94,21 +95,21 @@ class Exchange:
 
 
 class _Call:
-    """One reduction: what this rank has of each slice, and where the result of its own goes."""
+    """One reduction: this rank's part of each slice, and the target for its own slice's result."""
 
     def __init__(self, exchange: Exchange, given: Sequence[Any], own: Any, op: str) -> None:
         self._ranks: Ranks = exchange._ranks
         self._handle = exchange.handle
         rank, size = self._ranks.rank, self._ranks.size
         self._given, self._own, self._op = given, own, op
-        # From the next rank on, so that not all send to the same one.
+        # From the next rank on, so that the ranks do not all send to the same rank.
         self._others = [(rank + distance) % size for distance in range(1, size)]
         longest = max(each.size for each in given)
         self._width = width_of(longest * own.itemsize, size) // own.itemsize
         self._count = -(-longest // self._width)
-        # Two sets of chunks: one arrives while the other is combined.
+        # Two sets of chunks: one set arrives while the other is combined.
         self._arrived = exchange.take(2 * (size - 1), self._width, own.dtype)
-        # Requests that are not known to be over.
+        # Requests that may not be over.
         self._pending: list[list[Any]] = []
 
     def run(self, results: dict[int, Any], hearers: list[int]) -> Steps:
@@ -121,7 +122,7 @@ class _Call:
                 yield from self._wait(parts[0])
                 made = self._combined(number)
                 last += [self._send(made, rank, _RESULT) for rank in hearers if made.size]
-                # A result goes where this rank's own part is sent from.
+                # A result overwrites the chunk that this rank sends as its own part.
                 yield from self._wait(parts[1])
                 for rank, array in results.items():
                     chunk = self._chunk(array, number)
@@ -142,7 +143,7 @@ class _Call:
         return requests
 
     def _start(self, number: int) -> tuple[list[Any], list[Any]]:
-        """Start to receive and to send the parts of that chunk."""
+        """Start to receive and to send the parts of a chunk."""
         receives, sends = self._new(), self._new()
         length = self._chunk(self._own, number).size
         for place, rank in enumerate(self._others):
@@ -155,7 +156,7 @@ class _Call:
         return receives, sends
 
     def _combined(self, number: int) -> Any:
-        """That chunk of this rank's slice, from what all ranks have of it in their order."""
+        """A chunk of this rank's slice, combined from all ranks' parts in the order of ranks."""
         rank, size = self._ranks.rank, self._ranks.size
         made = self._chunk(self._own, number)
         pieces = [self._chunk(self._given[rank], number)] * size
@@ -164,7 +165,8 @@ class _Call:
         ufunc, now = _UFUNCS[self._op], pieces[0]
         with np.errstate(all="ignore"):
             for at in range(1, size):
-                # `made` may be this rank's own piece, which is read first; others are free.
+                # `made` may be this rank's own piece, which must be read first. The other pieces
+                # may be overwritten.
                 into = made if rank < 2 or at == size - 1 else pieces[0]
                 now = ufunc(now, pieces[at], out=into)
             if self._op == "mean":
@@ -190,7 +192,7 @@ class _Call:
 
 
 def width_of(slice_bytes: int, size: int) -> int:
-    """How long a chunk is, in bytes: the same on all ranks."""
+    """The length of a chunk in bytes, the same on all ranks."""
     most = max(_LEAST_OF_MANY_BYTES, _MOST_BYTES // (size - 1))
     return min(max(slice_bytes // _CHUNKS, _LEAST_BYTES), most) // 16 * 16
 

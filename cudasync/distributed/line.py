@@ -1,8 +1,8 @@
 """Floor 5. The worker of a communicator between processes: one call after the other, in order.
 
-A call is a host op, after the ones before it by a token variable. A worker of the engine that is
-this communicator's alone takes its steps, or the thread that waits for it. Once a call has failed
-none runs any more: other ranks would meet it with another one.
+A call is a host op, ordered behind earlier calls by a token variable. Its steps run on a worker of
+this communicator alone, or on the thread that waits for the call. Once a call has failed, no later
+call runs, because other ranks would match it with a different call.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from cudasync.distributed.walk import Steps
     from cudasync.engine import Op
 
-    # The steps of a call on host memory: its input and output, contiguous, None where there is
-    # none. So many parts of the same array are left to be called.
+    # The steps of a call on host memory. Arguments: contiguous input and output, each None if the
+    # call has none, and the number of parts of the same array that are still to be called.
     Does = Callable[[Any, Any, int], Steps]
 
 _numbers = count()
@@ -50,7 +50,8 @@ class Line:
         self._comparing = comparing
         self._pool = f"mpi {next(_numbers)}"
         self._pushed = count()
-        # The numbers of the ops that were pushed and did not run: each runs, or a later one tells.
+        # The numbers of ops that were pushed and have not run. If one never runs, a later op
+        # notices.
         self._due: deque[int] = deque()
 
     def push(
@@ -84,7 +85,7 @@ class Line:
         if number >= 0:
             self._due.append(number)
         else:
-            # Each launch of a graph is another walk.
+            # Each launch of a graph is a new walk.
             call = call.run_anew
         reads = [] if x is None else [x]
         writes = [self.token] if out is None else [out, self.token]
@@ -94,15 +95,17 @@ class Line:
                 call, reads=reads, writes=writes, name=name, priority=priority, pool=self._pool
             )
         except Exception:
-            # It was refused, and never runs.
+            # The push was refused, so the op never runs.
             if number >= 0:
                 self._due.remove(number)
             raise
         return op
 
     def in_turn(self, number: int) -> None:
-        """CommunicatorBroken where an earlier call failed, or was poisoned and never ran: what
-        other ranks called then waits for us, and must not meet a later call."""
+        """Raise CommunicatorBroken if an earlier call failed, or was poisoned and never ran.
+
+        The matching calls of other ranks then wait for this rank. A later call must not match them.
+        """
         if number >= 0 and self._due.popleft() != number and self.broken_by is None:
             self.broken_by = "an earlier call did not run here, since what it reads had failed"
         if self.broken_by is not None:
@@ -110,7 +113,7 @@ class Line:
 
 
 class _Call:
-    """The function of one op. Where Ctrl-C ended it while it asked, it is called again."""
+    """The function of one op. It is called again if Ctrl-C ended it while it polled."""
 
     __slots__ = ("_limit", "_line", "_steps", "_walk")
 
@@ -142,12 +145,15 @@ class _Call:
             raise known from None
 
     def run_anew(self) -> None:
-        """Run it from its beginning."""
+        """Run the call from its beginning."""
         _Call(self._line, self._limit, self._steps)()
 
 
 def _with_memory(x: Any, out: Any, does: Does, left: int) -> Steps:
-    """Do it on contiguous memory: the arrays' own, where they are so and share no bytes."""
+    """Run `does` on contiguous memory.
+
+    It uses the arrays' own memory if they are contiguous and share no bytes.
+    """
     if out is None:
         sent = None if x is None else np.ascontiguousarray(_view(x)).reshape(x.shape)
         yield from does(sent, None, left)

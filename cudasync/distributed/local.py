@@ -1,7 +1,7 @@
 """Floor 5. The local communicator: the devices of this process, which drives all ranks.
 
-Each collective is a handful of copies between devices and elementwise operations on them. Hazards,
-poison, graphs and the profile need nothing of it.
+Each collective is a few copies between devices and elementwise operations on them. So hazards,
+poison, graphs and the profile need no special case.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 
 
 class LocalCommunicator(Communicator):
-    """Ranks that are devices of this process, or the CPU, each named once a rank."""
+    """Each rank is a device of this process, or the CPU. A device may be several ranks."""
 
     backend = "local"
 
     def __init__(self, devices: Sequence[Any]) -> None:
         super().__init__(len(devices), tuple(range(len(devices))), tuple(devices))
         self._scratch = Scratch()
-        # By sender and receiver: what was sent and not received yet, in memory of the receiver.
+        # By sender and receiver: arrays that were sent and not received yet, in the receiver's
+        # memory.
         self._sent: dict[tuple[int, int], deque[Any]] = {}
 
     def raise_unless_it_computes(self, dtype: Any) -> None:
@@ -237,7 +238,7 @@ class LocalCommunicator(Communicator):
             sent = [x for at, x in group.sent.values() if at == way]
             outs = [out for at, out in group.received.values() if at == way]
             fit([*self._sent.get(way, ()), *sent], outs, way)
-        # What is received before it was sent comes last, in order.
+        # A recv that precedes its send comes last, in order.
         late: dict[int, tuple[int, int]] = {}
         works: dict[int, Work] = {}
         for number, call in enumerate(group.calls):
@@ -250,7 +251,7 @@ class LocalCommunicator(Communicator):
         group.works = [works[number] for number in range(len(group.calls))]
 
     def _in_and_out(self, x: Any, out: Any) -> tuple[list[Any], list[Any]]:
-        """Of one shape each; what is left out is written in place."""
+        """Inputs and outputs of one shape; without `out` the inputs are written in place."""
         xs, outs = checking.lists(self, x, x if out is None else out)
         alike([*xs, *outs], xs[0].shape, xs[0].dtype, "x or out")
         checking.apart(outs, xs, "x")
@@ -264,7 +265,7 @@ class LocalCommunicator(Communicator):
 
 
 def fit(sent: Sequence[Any], outs: Sequence[Any], way: tuple[int, int]) -> None:
-    """ValueError or TypeError where what is received was not sent, or is of another kind."""
+    """ValueError for a recv without a send, or of another shape; TypeError for another dtype."""
     if len(outs) > len(sent):
         raise ValueError(
             f"nothing was sent from rank {way[0]} to rank {way[1]}: one process drives both, so "
@@ -280,13 +281,13 @@ def _from(arrays: Sequence[Any], root: int) -> list[Any]:
 
 
 def _set(target: Any, source: Any, priority: int) -> None:
-    """Push a copy to a view of the same size, which for 0-d arrays has another shape."""
+    """Push a copy to a view of the same size; for 0-d arrays the view has another shape."""
     if not checking.is_same(target, source):
         move(target, source, "part", priority)
 
 
 def _flat(x: Any, *, is_read: bool, priority: int) -> Any:
-    """One dimension of the same memory, or, where it has gaps, of new memory."""
+    """A one-dimensional view of `x`, or of new memory if `x` has gaps."""
     if not x.is_contiguous:
         made = empty_like(x)
         if is_read:

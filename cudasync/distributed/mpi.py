@@ -1,8 +1,8 @@
 """Floor 5. The communicator between processes, by MPI: one rank in each.
 
-A collective is host ops on a worker of its own, one for each part, after the ones before it by a
-token. Arrays on the CPU are read and written where they are; those of a device go through pinned
-memory, part by part.
+A collective is host ops on the communicator's worker, one for each part, ordered behind earlier
+ops by a token. Arrays on the CPU are read and written in place. Arrays of a device go through
+pinned memory, part by part.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class MpiCommunicator(Communicator):
-    """The processes that mpiexec started; each gives one array a call, alone or in a list."""
+    """The processes that mpiexec started. Each gives one array a call, alone or in a list."""
 
     backend = "mpi"
 
@@ -60,16 +60,16 @@ class MpiCommunicator(Communicator):
         super().__init__(ranks.size, (ranks.rank,), (device,))
         self.timeout = timeout
         self._ranks = ranks
-        # Parts and comparisons are the same on all ranks, or messages would not fit.
+        # All ranks agree on parts and debug mode, because their messages must match.
         self._is_staged, self.debug = ranks.any([device != CPU, debug], ("init", 0, timeout))
         self._slots = Slots(device)
         self._line = Line(ranks, timeout, Comparing(ranks.duplicate()) if self.debug else None)
-        # What was sent is still on its way when a program ends.
+        # At exit, sends may still be under way.
         atexit.register(_flush, weakref.ref(self))
 
     @property
     def broken_by(self) -> str | None:
-        """What failed first between ranks."""
+        """The first failure between ranks."""
         return self._line.broken_by
 
     def raise_unless_it_computes(self, dtype: Any) -> None:
@@ -176,7 +176,7 @@ class MpiCommunicator(Communicator):
 
         def does(sent: Any, got: Any, left: int) -> Steps:
             self._ranks.send(sent.copy(), to, left)
-            # It waits for nothing.
+            # A send waits for nothing.
             yield from ()
 
         return self._launch(_told(f"send to {to}", x, to=to), x, None, does, priority)
@@ -218,17 +218,18 @@ class MpiCommunicator(Communicator):
         return [found] if is_listed else found
 
     def shrink(self) -> MpiCommunicator:
-        """A communicator of the ranks that are alive, in their order, once one has failed.
+        """A communicator of the ranks that are alive, in their order, once a rank has failed.
 
-        All of them call it; blocks until they do. What was launched before raises, or has raised
-        RankFailed. CollectiveTimeout after `timeout`; BackendUnavailable where MPI runs without
+        All living ranks call it; it blocks until they do. Calls launched before raise RankFailed,
+        or have raised it. CollectiveTimeout after `timeout`; BackendUnavailable if MPI runs without
         User Level Failure Mitigation (`cudasync launch --fault-tolerant`).
         """
         ranks = self._ranks.shrink(("shrink", 0, self.timeout))
         return MpiCommunicator(ranks, self.devices[0], self.timeout, debug=self.debug)
 
     def launch(self, group: Group) -> None:
-        # Sends never wait for another rank, so each goes before what may, unless that writes to it.
+        # Sends never wait for another rank. So each send moves before calls that may wait, unless
+        # such a call writes the bytes that it sends.
         order: list[int] = []
         for number in range(len(group.calls)):
             place = len(order)
@@ -284,7 +285,7 @@ class MpiCommunicator(Communicator):
         if len(parts) == 1 and self.devices[0] == CPU:
             near_out = x if out is not None and x is not None and checking.is_same(x, out) else out
             op: Any = self._line.push(told, x, near_out, does, priority, 0)
-            # All of the call is that op, unless it is a node of a graph.
+            # This op is the whole call, unless it is a node of a graph.
             return Work(told.call, None if isinstance(op, Node) else op)
         self._push_parts(told, x, out, does, priority, rows, parts)
         token = self._line.token
@@ -300,7 +301,7 @@ class MpiCommunicator(Communicator):
         rows: tuple[int, int],
         parts: list[tuple[int, int]],
     ) -> None:
-        """For each part its copy to the host, its op there, and its copy back: they overlap."""
+        """Push for each part its copy to the host, its host op, and its copy back: they overlap."""
         name, length = told.call, parts[-1][1]
         if not is_apart(x, out, self.rank, self.size):
             x = x.copy()
@@ -326,12 +327,12 @@ def _told(
 
 @cache
 def _name_of(dtype: np.dtype[Any]) -> str:
-    # NumPy makes it anew each time.
+    # Cached, because NumPy builds the name again each time.
     return str(dtype)
 
 
 def _touch(x: Any, received: Any) -> bool:
-    """True where a send may not go before a call: it is a send itself, or writes to the bytes."""
+    """True if a send must not move before a call: the call is a send or writes to the bytes."""
     if received is None:
         return True
     region = received[1].region
@@ -339,7 +340,7 @@ def _touch(x: Any, received: Any) -> bool:
 
 
 def _flush(ref: weakref.ref[MpiCommunicator]) -> None:
-    """At exit: what was pushed runs, and what was sent is taken."""
+    """At exit: run all pushed calls, and wait until MPI has taken all sent bytes."""
     comm = ref()
     if comm is None or comm.broken_by is not None:
         return

@@ -1,4 +1,4 @@
-"""Floor 5. The one place that loads mpi4py: its module, its dtypes, and what it has not let go."""
+"""Floor 5. The one place that loads mpi4py: module, dtypes, and memory that MPI still uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cudasync.distributed.errors import BackendUnavailable
 Limit: TypeAlias = tuple[str, int, float]
 # Counts of MPI are C ints.
 MOST = 2**31 - 1
-# What MPI computes with, by NumPy's names; bool as bytes of 0 and 1.
+# Dtypes that MPI computes with, by NumPy's names; bool as bytes of 0 and 1.
 _TYPES = {
     "int8": "INT8_T",
     "int16": "INT16_T",
@@ -41,20 +41,22 @@ mpi4py.rc.initialize = False
 from mpi4py import MPI
 print(MPI.Get_library_version().splitlines()[0].split(",")[0].rstrip("\\0"))
 """
-# The module, once it is known to take calls of all threads.
+# The module, once it is known to accept calls from all threads.
 _ASKED: set[Any] = set()
-# Ranks that have died, by their numbers on the communicator that found it out.
+# Dead ranks, by their numbers on the communicator that found them dead.
 DEAD: set[int] = set()
-# Of Open MPI, in its spelling.
+# Open MPI's name of the setting.
 TOLERANT = "OMPI_MCA_mpi_ft_enable"
-# Requests that were given up at a deadline, or failed, with the memory that MPI may still use: of
-# all communicators, since their own may be gone.
+# Requests that failed or passed their deadline, with the memory that MPI may still use. The list is
+# for all communicators, because a request's own communicator may be gone.
 LET_GO: deque[tuple[list[Any], Any]] = deque()
 
 
 def library() -> Any:
-    """The module `mpi4py.MPI`, which starts MPI when it is first loaded. BackendUnavailable where
-    it is missing, or where MPI takes calls of one thread alone."""
+    """The module `mpi4py.MPI`, which starts MPI when it is first loaded.
+
+    BackendUnavailable if it is missing, or if MPI accepts calls of one thread alone.
+    """
     known = sys.modules.get("mpi4py.MPI")
     return known if known is not None and known in _ASKED else _loaded()
 
@@ -75,11 +77,11 @@ def _loaded() -> Any:
 
 
 def about() -> str:
-    """Which MPI it is, asked without starting it; BackendUnavailable where there is none."""
+    """Name and version of the MPI, found without starting it. BackendUnavailable without MPI."""
     hint = "pip install 'cudasync[mpi]'"
     if importlib.util.find_spec("mpi4py") is None:
         raise BackendUnavailable("mpi", "mpi4py is not installed", hint=hint)
-    # In a process of its own: one that has loaded it unstarted could not use it.
+    # In a process of its own: a process that has loaded MPI without starting it cannot use it.
     asked = subprocess.run(
         [sys.executable, "-c", _ASK], capture_output=True, text=True, timeout=60, check=False
     )
@@ -90,7 +92,7 @@ def about() -> str:
 
 
 def end_what_was_let_go() -> None:
-    # Each is taken by one thread alone, and is nobody's once MPI is done with it.
+    # One thread alone takes each entry, and drops it once MPI has finished with it.
     for _ in range(len(LET_GO)):
         with suppress(IndexError, library().Exception):
             requests, used = LET_GO.popleft()
@@ -100,19 +102,19 @@ def end_what_was_let_go() -> None:
 
 
 def has_lost_a_rank() -> bool:
-    """True if a rank of the program is known to be dead, whoever found it out."""
+    """True if a rank of the program is known to be dead, on any communicator."""
     if DEAD or os.environ.get(TOLERANT) != "1":
         return bool(DEAD)
     MPI = library()
     if not MPI.Is_initialized() or MPI.Is_finalized():
         return False
-    # So that MPI looks at what has come.
+    # A probe makes MPI process messages that have arrived.
     MPI.COMM_SELF.Iprobe()
     return int(MPI.COMM_WORLD.Get_failed().size) > 0
 
 
 def number_on_this_machine() -> tuple[int, int]:
-    """Which one this rank is among those that share its memory, from 0, and how many these are."""
+    """This rank's number among the ranks on its machine, from 0, and their count."""
     MPI = library()
     near = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
     found = int(near.rank), int(near.size)
@@ -123,7 +125,8 @@ def number_on_this_machine() -> tuple[int, int]:
 @cache
 def raise_unless_it_computes(dtype: np.dtype[Any]) -> None:
     """TypeError for a dtype that no reduction of MPI takes."""
-    # What raises is not kept; the rest is asked once, since NumPy makes a name anew each time.
+    # The cache keeps each accepted dtype, since NumPy builds the name again each time. An exception
+    # is not cached.
     if dtype.name not in _TYPES:
         raise TypeError(f"MPI does not compute with {dtype}: it takes {', '.join(_TYPES)}")
 
@@ -144,5 +147,5 @@ def as_numbers(x: Any) -> list[Any]:
 
 
 def as_bytes(x: Any) -> list[Any]:
-    """What MPI is given of an array that it only moves."""
+    """The buffer for an array that MPI only moves."""
     return [x.reshape(-1).view(np.uint8), library().BYTE]

@@ -1,8 +1,8 @@
 """Floor 5. The communicator between GPUs, by NCCL: one rank in each process, or one process alone.
 
-A collective is a device op: NCCL's call on a stream of the engine's, after the ones before it by a
-token. Ranks of several processes meet by MPI, which hands on NCCL's id; alone a process needs none,
-and may have several devices, a rank each: then the op has a part on each of them.
+A collective is a device op: NCCL's call on a stream of the engine's, ordered behind earlier calls
+by a token. Ranks of several processes meet by MPI, which passes on NCCL's id. A process alone needs
+no MPI, and may have several devices, a rank each. Then the op has a part on each device.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ if TYPE_CHECKING:
 
     from cudasync.distributed.ranks import Ranks
 
-    # The call: the library, the addresses of input and output (0 for none), handle, stream.
+    # Arguments: the library, the addresses of input and output (0 for none), handle, stream.
     Native = Callable[[Any, int, int, Any, int], object]
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One call that was checked; calling it launches it alone. Of each rank of this process what it
-    reads and writes, None for nothing; a rank with neither has no part in it."""
+    """One checked call; calling the object launches it alone.
+
+    `xs` and `outs` have the input and output of each rank of this process, or None. A rank with
+    neither has no part in the call.
+    """
 
     comm: NcclCommunicator
     name: str
@@ -51,8 +54,8 @@ class _Call:
 class NcclCommunicator(Communicator):
     """GPUs, each a rank: one in each process, or several in a process alone.
 
-    On a GPU a send waits for its recv, and holds up what comes later on this communicator: put
-    those of one exchange in a `group()`.
+    On a GPU a send waits for its recv, and delays later calls of this communicator. So put all
+    sends and recvs of one exchange in a `group()`.
     """
 
     backend = "nccl"
@@ -74,7 +77,7 @@ class NcclCommunicator(Communicator):
 
     @property
     def broken_by(self) -> str | None:
-        """What failed first between ranks."""
+        """The first failure between ranks."""
         found = self._link.broken_by
         return None if found is None else str(found)
 
@@ -199,7 +202,7 @@ class NcclCommunicator(Communicator):
 
     def barrier(self, timeout: float | None = None) -> None:
         self.wait_for_launched(timeout)
-        # NCCL has none: all ranks have come once all have added one number.
+        # NCCL has no barrier: all ranks have arrived once an all_reduce of one number is over.
         work = self.all_reduce([zeros(1, np.int32, device=each) for each in self.devices])
         if not isinstance(engine(), Recorder):
             work.wait(timeout)
@@ -217,7 +220,7 @@ class NcclCommunicator(Communicator):
         return [found] if is_listed else found
 
     def close(self) -> None:
-        """Wait for what was launched and end the communicator, as all ranks have to."""
+        """Wait for launched calls and end the communicator; all ranks must call it."""
         if not self.is_closed:
             self.is_closed = True
             for work in self._launched:
@@ -231,7 +234,7 @@ class NcclCommunicator(Communicator):
         group.works = self._push(calls) if calls else []
 
     def _only(self, rank: int, arrays: Sequence[Any]) -> list[Any]:
-        """What one rank has, None for the others."""
+        """The array of one rank, None for the other ranks."""
         return [each if r == rank else None for r, each in zip(self.ranks, arrays, strict=True)]
 
     def _launch(
@@ -242,7 +245,7 @@ class NcclCommunicator(Communicator):
         return self.launched(call)
 
     def _push(self, calls: list[_Call]) -> list[Any]:
-        """Push one device op for all of them, and what gathers and scatters arrays with gaps."""
+        """Push one device op for all calls, and copies for arrays with gaps."""
         name = ", ".join(dict.fromkeys(call.name for call in calls))
         priority = max(call.priority for call in calls)
         parts = [
@@ -283,7 +286,7 @@ class NcclCommunicator(Communicator):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one rank, number `at` of this process, does of a call; `made` becomes its `out`."""
+    """The part of a call on one rank, number `at` of this process; `made` becomes its `out`."""
 
     call: _Call
     at: int
@@ -292,7 +295,7 @@ class _Part:
     out: Any
 
     def on(self, stream: int) -> Callable[[Any, Any], object]:
-        """Its call of NCCL's, which takes the library and the rank's handle."""
+        """This part's call of NCCL, which takes the library and the rank's handle."""
         a, b = (0 if each is None else int(each.ptr) for each in (self.x, self.made))
         return lambda nccl, comm: self.call.native(nccl, a, b, comm, stream)
 
@@ -302,7 +305,7 @@ def _reduction(op: Any, x: Any) -> tuple[int, int]:
 
 
 def _readable(call: _Call, x: Any, out: Any, rank: int) -> Any:
-    """The input, or a copy: of one with gaps, and where NCCL would overwrite it too early."""
+    """The input, or a copy if it has gaps or NCCL would overwrite it too early."""
     if x is None or (x.is_contiguous and not _overlaps(call, x, out, rank)):
         return x
     return x.copy()
@@ -313,14 +316,14 @@ def _overlaps(call: _Call, x: Any, out: Any, rank: int) -> bool:
         return False
     if call.name == "all_to_all" or not out.is_contiguous:
         return True
-    # In place as NCCL means it: the same, or this rank's part of the longer one.
+    # In place in NCCL's sense: the same memory, or this rank's part of the longer array.
     small, large = sorted((x, out), key=lambda each: int(each.nbytes))
     part = 0 if small.nbytes == large.nbytes else rank * small.nbytes
     return bool(small.ptr != large.ptr + part)
 
 
 def _written(out: Any) -> Any:
-    """The output, or new memory for one with gaps."""
+    """The output, or new memory if the output has gaps."""
     if out is None or out.is_contiguous:
         return out
     return empty(out.shape, out.dtype, device=out.device)

@@ -1,9 +1,9 @@
-"""Floor 5. The one place that meets nccl4py: its low-level calls, and one communicator of NCCL's.
+"""Floor 5. The one place that calls nccl4py: its low-level calls, and one communicator of NCCL's.
 
-A communicator is made without blocking, and a call may say that it is in progress: then the state
-is asked until that is over, and nothing else is called meanwhile (NCCL's manual, "Creating a
-communicator with options"). A communicator that has failed is ended by `ncclCommAbort`, which any
-thread may call; `ncclCommDestroy` may block.
+A communicator does not block, so a call may return "in progress". The state is then polled until
+the call is over, and nothing else is called meanwhile (NCCL's manual, "Creating a communicator with
+options"). `ncclCommAbort` ends a communicator that has failed, from any thread; `ncclCommDestroy`
+may block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _HINT = "pip install 'cudasync[nccl]'"
 _ID_BYTES = 128
-# ncclResult_t: of a remote rank or its network, and not over yet.
+# ncclResult_t: an error of a remote rank or its network, and a call that is not over yet.
 _REMOTE_ERROR, _IN_PROGRESS = 6, 7
 _PAUSE_S = 1e-4
 # ncclDataType_t and ncclRedOp_t, by NumPy's names and ours; bool as bytes of 0 and 1.
@@ -48,7 +48,7 @@ OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "mean": 4}
 
 @cache
 def library() -> Any:
-    """The module `nccl.bindings.nccl`. BackendUnavailable without it, its libnccl or a GPU."""
+    """The module `nccl.bindings.nccl`. BackendUnavailable without the module, libnccl or a GPU."""
     driver = None
     try:
         driver, why = chosen()
@@ -69,25 +69,25 @@ def library() -> Any:
 
 
 def about() -> str:
-    """Which NCCL it is; BackendUnavailable where there is none."""
+    """The version of NCCL. BackendUnavailable without NCCL."""
     version = library().get_version()
     return f"NCCL {version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
 def type_of(dtype: np.dtype[Any]) -> int:
-    """NCCL's number of a dtype that it computes with; TypeError for any other."""
+    """NCCL's number of a dtype that it computes with; TypeError for any other dtype."""
     if dtype.name not in _TYPES:
         raise TypeError(f"NCCL does not compute with {dtype}: it takes {', '.join(_TYPES)}")
     return _TYPES[dtype.name]
 
 
 def new_id() -> np.ndarray[Any, Any]:
-    """What all ranks of a communicator to be have to know, made by one of them."""
+    """The id of a new communicator. One rank makes it, and all ranks need it."""
     return np.frombuffer(bytearray(memoryview(library().get_unique_id())), np.uint8)
 
 
 class Link:
-    """A process's handles of a communicator, one a rank; `broken_by` is what failed first."""
+    """A process's handles of a communicator, one a rank; `broken_by` is the first failure."""
 
     def __init__(
         self,
@@ -96,14 +96,16 @@ class Link:
         identity: np.ndarray[Any, Any],
         timeout: float,
     ) -> None:
-        """The ranks of this process, each with its device. Blocks until all are here;
-        CollectiveTimeout."""
+        """Make handles for `ranks`, the ranks of this process with their devices.
+
+        Blocks until all ranks have called it; CollectiveTimeout.
+        """
         self._nccl = library()
         self.timeout = timeout
         self.broken_by: BaseException | None = None
         self._calls = 0
         self._handles: list[Any] = []
-        # Those that were not aborted or destroyed.
+        # Handles that were not aborted or destroyed.
         self._living: deque[Any] = deque()
         with self._together(len(ranks)):
             for rank, device in ranks:
@@ -117,11 +119,10 @@ class Link:
         self._settle("init")
 
     def do(self, name: str, calls: Sequence[tuple[int, Callable[[Any, Any], object]]]) -> None:
-        """Enqueue calls, which take the library and a handle, each of the handle with a number:
-        several as one group.
+        """Enqueue calls, each with the number of its handle; several calls form one group.
 
-        They were checked before. Where one fails nevertheless the communicator is aborted, since
-        the other ranks wait for what it began.
+        A call takes the library and the handle. All calls were checked before. If one fails
+        nevertheless, the communicator is aborted, because the other ranks wait for this call.
         """
         self.raise_if_broken()
         try:
@@ -136,13 +137,14 @@ class Link:
 
     @contextmanager
     def _together(self, count: int) -> Iterator[None]:
-        """A group of NCCL's around several calls. Where one raises nothing of it is launched."""
+        """An NCCL group around several calls. If one raises, nothing of the group is launched."""
         if count > 1:
             self._nccl.group_start()
         try:
             yield
         except BaseException as error:
-            # Before the group ends, as it has to: groups are the thread's, not the communicator's.
+            # Abort before the group ends. The group must end: it is the thread's, not the
+            # communicator's.
             self.abort(error)
             if count > 1:
                 with suppress(RuntimeError):
@@ -152,7 +154,7 @@ class Link:
             self._nccl.group_end()
 
     def look(self, name: str) -> None:
-        """Abort where NCCL says that something failed since."""
+        """Abort if NCCL reports a failure since the last call."""
         for handle in self._handles:
             if self.broken_by is not None:
                 return
@@ -161,8 +163,8 @@ class Link:
                 self.abort(self._error(name, state, handle))
 
     def abort(self, reason: BaseException) -> None:
-        """End what is under way, on the devices too; waits for no other rank. Any thread may."""
-        # One thread alone gets each: deque.pop is one C call.
+        """End calls under way, also on the devices, without waiting for other ranks. Any thread."""
+        # One thread alone gets each handle: deque.pop is one C call.
         with suppress(IndexError):
             while True:
                 handle = self._living.pop()
@@ -186,12 +188,12 @@ class Link:
                 self._nccl.comm_destroy(self._living.popleft())
 
     def raise_if_broken(self) -> None:
-        """What failed first."""
+        """Raise the first failure, if any."""
         if self.broken_by is not None:
             raise self.broken_by
 
     def _settle(self, name: str) -> None:
-        """Wait until the last call is enqueued everywhere; CollectiveTimeout, and it is aborted."""
+        """Wait until the last call is enqueued everywhere; at the deadline abort and raise."""
         end = time.monotonic() + self.timeout
         for handle in self._handles:
             while (state := int(self._nccl.comm_get_async_error(handle))) == _IN_PROGRESS:

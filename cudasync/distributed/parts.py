@@ -1,9 +1,9 @@
-"""Floor 5. Long arrays in parts, and those of a device through pinned memory, between processes.
+"""Floor 5. Long arrays in parts, and arrays of a device through pinned memory, between processes.
 
-What a call gives and gets are rows of one length: one row, or one for each rank. A part is some
-columns of both. Copies to the host, transport and copies back of parts follow each other in slots
-of pinned memory that are used again and again, so the three overlap; that a slot is not
-overwritten too early is left to hazards.
+Input and output of a call are rows of one length: one row, or one for each rank. A part is some
+columns of both. Each part is copied to the host, transported and copied back, in slots of pinned
+memory that are used in turn. So these three steps of different parts overlap. Hazards keep a slot
+from being overwritten too early.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cudasync.array.host.memory import CPU
 from cudasync.distributed import checking
 from cudasync.driver import PinnedBuffer
 
-# Of all rows together. Long enough for a transport's full speed, short enough to overlap.
+# A part of all rows together. Long enough for a transport's full speed, short enough to overlap.
 STAGED_BYTES = 4 << 20
-# Of arrays on the CPU alone: below what one call of MPI takes.
+# A part of arrays on the CPU alone: below the limit of one call of MPI.
 MOST_BYTES = 1 << 30
-# One is copied to the host, one is transported, one is copied back.
+# One slot is copied to the host, one is transported, one is copied back.
 _SLOTS = 3
 
 
 class Slots:
-    """Pinned memory of one communicator, for what a device's array gives and gets in a part."""
+    """Pinned memory of one communicator, for the input and output of parts of device arrays."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
@@ -36,10 +36,10 @@ class Slots:
         self._next = 0
 
     def take(self, nbytes: int) -> Any:
-        """The next slot's bytes; who had them before is behind its own ops."""
+        """The next slot's bytes; hazards order new ops behind the slot's earlier ops."""
         life = self._device.context.token
         if life is not self._life:
-            # A reset of the device has taken the pinned memory along.
+            # A reset of the device has freed the pinned memory.
             self._life, self._buffers = life, [None] * (2 * _SLOTS)
         number, self._next = self._next, (self._next + 1) % len(self._buffers)
         found = self._buffers[number]
@@ -51,26 +51,26 @@ class Slots:
 
 
 def columns(rows: int, length: int, itemsize: int, most_bytes: int) -> list[tuple[int, int]]:
-    """The parts of `length` columns, each of so many bytes at most, or one column; one at least."""
+    """The parts of `length` columns, at least one; each has at most `most_bytes`, or one column."""
     width = max(1, most_bytes // max(1, rows * itemsize))
     return [(start, min(start + width, length)) for start in range(0, length, width)] or [(0, 0)]
 
 
 class Rows:
-    """An array of the caller's as rows, and what becomes of it on the host, part by part.
+    """An array of the caller's as rows, and its copies on the host, part by part.
 
-    `x` is None where this rank gives or gets nothing.
+    `x` is None if this rank has no array in the call.
     """
 
     def __init__(self, x: Any, rows: int, length: int) -> None:
         self.whole = x
         self.rows = rows
         self.is_far = x is not None and x.device != CPU
-        # Of an array in another order this is a copy, which is read; what is written has `back`.
+        # A copy if `x` is not contiguous. Such a copy is only read: see `written` for outputs.
         self.matrix: Any = None if x is None else xp.reshape(x, (rows, length))
 
     def on_host(self, part: tuple[int, int], slots: Slots) -> Any:
-        """The memory of that part on the CPU: the array's own, or a slot."""
+        """The memory of a part on the CPU: the array's own, or a slot."""
         if self.matrix is None:
             return None
         columns = self.matrix[:, part[0] : part[1]]
@@ -93,7 +93,7 @@ class Rows:
 
 
 def written(out: Any, rows: int, length: int) -> tuple[Rows, Any]:
-    """As rows, what is written; and the new memory to copy from where `out` has gaps, else None."""
+    """The output as rows; and new memory to copy from if `out` has gaps, else None."""
     if out is None or out.is_contiguous:
         return Rows(out, rows, length), None
     made = empty(out.shape, out.dtype, device=out.device)
@@ -101,8 +101,11 @@ def written(out: Any, rows: int, length: int) -> tuple[Rows, Any]:
 
 
 def is_apart(x: Any, out: Any, rank: int, size: int) -> bool:
-    """False where a part of `out` may be written while later parts of `x` are still to be read:
-    both share memory, and are not the same elements, nor one this rank's row of the other."""
+    """False if a part of `out` may be written before later parts of `x` are read.
+
+    This is so if both share memory, unless they are the same elements, or one is this rank's row
+    of the other.
+    """
     if x is None or out is None or checking.is_same(x, out):
         return True
     if x.region[1] <= out.region[0] or out.region[1] <= x.region[0]:

@@ -1,7 +1,7 @@
-"""Floor 5. A communicator of mpi4py as its rank calls it: collectives, messages, the end of both.
+"""Floor 5. An mpi4py communicator as one rank uses it: collectives, messages, the end of both.
 
-Every call that may wait for another rank is started without blocking and polled, so that it ends at
-a deadline. What moves without arithmetic moves as bytes.
+Every call that may wait for another rank starts without blocking and is polled, so that it ends at
+a deadline. Calls without arithmetic move bytes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from cudasync.distributed.mpi_library import Limit
 
-# A rank that is told that some rank has died waits so long to learn which.
+# A rank that hears of a dead rank waits up to this long to learn which rank died.
 _HEARSAY_S = 2.0
-# A wait asks for so long without a pause, as MPI's own waits do for ever; then it lets others have
-# the processor in between; then it sleeps, longer and longer.
+# A wait first polls for this long without a pause, as MPI's own waits do for ever. Then it yields
+# the processor between polls, and then it sleeps, longer and longer.
 _SPIN_S = 300e-6
 _YIELD_S = 2e-3
 _LONGEST_SLEEP_S = 0.001
@@ -48,9 +48,9 @@ class Ranks:
         self.handle = handle
         self.rank = int(handle.rank)
         self.size = int(handle.size)
-        # Requests of sends, with the bytes that they send: they end while others are polled.
+        # Requests of sends, with their bytes: they end while other requests are polled.
         self._sending: list[tuple[Any, Any]] = []
-        # Of long arrays, whose reductions MPI has no fast way for without blocking.
+        # For reductions of long arrays: MPI has no fast non-blocking call for them.
         self._exchange = Exchange(self)
 
     def all_reduce(self, sent: Any, got: Any, op: str) -> Steps:
@@ -112,14 +112,18 @@ class Ranks:
         yield from self.end([self.handle.Ialltoall(as_bytes(sent), as_bytes(got))], (sent, got))
 
     def send(self, sent: Any, to: int, left: int = 0) -> None:
-        """Start to send bytes that nobody else has; `flush` waits for the end. `left` parts of the
-        same array follow."""
+        """Start to send bytes that the caller will not change; `flush` waits for the end.
+
+        `left` parts of the same array follow.
+        """
         self._sending.append((self.handle.Isend(as_bytes(sent), dest=to, tag=left), sent))
         self._ended_sends()
 
     def receive(self, got: Any, source: int, left: int = 0) -> Steps:
-        """Receive as many bytes as `got` has, and know that `left` parts follow; ValueError for
-        another number of either."""
+        """Receive the bytes of `got`, of which `left` parts follow.
+
+        ValueError if the sender has another number of bytes or parts.
+        """
         MPI = library()
         status = MPI.Status()
         request = self.handle.Irecv(as_bytes(got), source=source, tag=MPI.ANY_TAG)
@@ -137,7 +141,7 @@ class Ranks:
         self.send(np.frombuffer(message, np.uint8), to)
 
     def hear(self, source: int, limit: Limit) -> Steps:
-        """The next message from there, which the steps return; CollectiveTimeout names it."""
+        """The steps return the next message from `source`; CollectiveTimeout names this rank."""
         MPI = library()
         status = MPI.Status()
 
@@ -154,20 +158,20 @@ class Ranks:
         return message.tobytes()
 
     def any(self, flags: list[bool], limit: Limit) -> list[bool]:
-        """For each flag whether some rank has set it."""
+        """For each flag, whether any rank has set it."""
         found = np.array(flags, np.uint8)
         self.run(self.all_reduce(found, found, "max"), limit)
         return [bool(each) for each in found]
 
     def duplicate(self) -> Ranks:
-        """The same ranks, apart from what they say here. All ranks call it, and are here."""
+        """The same ranks with messages of their own. All ranks call it at the same time."""
         return Ranks(self.handle.Dup())
 
     def barrier(self) -> Steps:
         yield from self.end([self.handle.Ibarrier()], None)
 
     def flush(self) -> Steps:
-        """Wait until all that was sent is on its way."""
+        """Wait until MPI has taken all sent bytes."""
 
         def are_taken() -> bool:
             self._ended_sends()
@@ -177,9 +181,9 @@ class Ranks:
             yield are_taken
 
     def split(self, color: Hashable, key: Any) -> Steps:
-        """The ranks with one color, by key, which the steps return; None for the color None."""
+        """The steps return the ranks with one color, by key; None for the color None."""
         MPI = library()
-        # What follows has no deadline, and is soon over where all are here.
+        # The calls below have no deadline, but end soon once all ranks are here.
         yield from self.barrier()
         rows = self.handle.allgather((color, key))
         if color is None:
@@ -190,7 +194,7 @@ class Ranks:
         return Ranks(self.handle.Split(number, order.index(self.rank)))
 
     def shrink(self, limit: Limit) -> Ranks:
-        """The ranks that are alive; all of them call it. BackendUnavailable without ULFM."""
+        """The ranks that are alive; all of these call it. BackendUnavailable without ULFM."""
         if os.environ.get(TOLERANT) != "1":
             raise BackendUnavailable(
                 "mpi",
@@ -203,13 +207,13 @@ class Ranks:
             self._revoke()
             made.append(self.handle.Shrink())
 
-        # Open MPI 5.0's Ishrink, which has a request to poll, fails on what is revoked.
+        # Open MPI 5.0's Ishrink, which has a request to poll, fails on a revoked communicator.
         if not _in_time(shrink, limit[2]):
             raise CollectiveTimeout(*limit)
         return Ranks(made[0])
 
     def end(self, requests: list[Any], used: Any, status: Any = None) -> Steps:
-        """Wait for requests, whose bytes are `used`."""
+        """Wait for requests that use the memory `used`."""
         try:
             yield from until_over(requests, status)
         except BaseException:
@@ -217,11 +221,11 @@ class Ranks:
             raise
 
     def run(self, steps: Steps, limit: Limit) -> Any:
-        """Take all steps of a call and return what they return; CollectiveTimeout."""
+        """Take all steps of a call and return their result; CollectiveTimeout."""
         return Walk(steps, limit).go_on(self)
 
     def poll(self, is_over: Callable[[], Any], until: float) -> bool:
-        """Ask until it is so; False at the deadline, by `time.monotonic`."""
+        """Call `is_over` until it is true; False at the deadline, by `time.monotonic`."""
         if is_over():
             return True
         start, pause = time.monotonic(), 1e-5
@@ -239,8 +243,10 @@ class Ranks:
         return True
 
     def known(self, error: BaseException, limit: Limit) -> BaseException:
-        """RankFailed for what MPI says of the dead, any other error as it is. (User Level Failure
-        Mitigation, where it is on)"""
+        """RankFailed for MPI's errors about dead ranks; any other error unchanged.
+
+        MPI reports dead ranks only with User Level Failure Mitigation.
+        """
         MPI = library()
         if not isinstance(error, MPI.Exception):
             return error
@@ -251,7 +257,7 @@ class Ranks:
         known: BaseException = error
         if error.Get_error_class() not in dead:
             return known
-        # Ranks that wait for others than the dead one hear of it, too.
+        # So that ranks that do not wait for the dead rank hear of its death, too.
         self._revoke()
         found = self._dead()
         DEAD.update(found)
@@ -263,13 +269,14 @@ class Ranks:
             self._exchange.handle.Revoke()
 
     def _dead(self) -> list[int]:
-        """The ranks that are known to be dead. Who hears of it by another knows a little later."""
+        """The known dead ranks. A rank that only heard of a death learns the number a bit later."""
         end = time.monotonic() + _HEARSAY_S
         while True:
             failed = self.handle.Get_failed()
             if failed.size or time.monotonic() > end:
                 return sorted(failed.Translate_ranks(None, self.handle.Get_group()))
-            # So that MPI looks at what has come; of ours, which is revoked, it says nothing more.
+            # A probe makes MPI process messages that have arrived. On our own communicator, which
+            # is revoked, it would not.
             library().COMM_SELF.Iprobe()
             time.sleep(_LONGEST_SLEEP_S)
 
@@ -280,7 +287,7 @@ class Ranks:
 
 
 def _in_time(call: Callable[[], None], seconds: float) -> bool:
-    """Make a call of MPI that has no deadline of its own; it may go on after ours."""
+    """Make an MPI call without a deadline of its own; False if it still runs after `seconds`."""
     thread = threading.Thread(target=call, name="cudasync mpi", daemon=True)
     thread.start()
     thread.join(seconds)
@@ -288,7 +295,7 @@ def _in_time(call: Callable[[], None], seconds: float) -> bool:
 
 
 def world(seconds: float) -> Ranks:
-    """All ranks, in a communicator of its own. Blocks until all are here; CollectiveTimeout."""
+    """All ranks, in a new communicator. Blocks until all ranks are here; CollectiveTimeout."""
     first = Ranks(library().COMM_WORLD)
     limit = "init", 0, seconds
     first.run(first.barrier(), limit)

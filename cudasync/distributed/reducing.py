@@ -1,4 +1,4 @@
-"""Floor 5. How two parts become one: the reductions by name, and which dtypes each takes."""
+"""Floor 5. Reductions of two parts, by name, and the dtypes that each one takes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ _TRUTHS = {"min": xp.logical_and, "max": xp.logical_or}
 
 
 def checked(op: Any, dtype: np.dtype[Any]) -> str:
-    """The name of a reduction that takes `dtype`; ValueError for no name, TypeError for a dtype
-    that it does not take."""
+    """The name of a reduction that takes `dtype`.
+
+    ValueError for an unknown name, TypeError for a dtype that the reduction does not take.
+    """
     if op not in NAMES:
         raise ValueError(f"op= is one of {', '.join(NAMES)}, not {op!r}")
     try:
@@ -43,6 +45,6 @@ def combine(op: str, x: Any, y: Any, out: Any) -> None:
 
 
 def finish(op: str, out: Any, size: int) -> None:
-    """Push what is left to do once all ranks are in `out`."""
+    """Push the last step, once `out` has the parts of all ranks."""
     if op == "mean":
         xp.divide(out, size, out=out)

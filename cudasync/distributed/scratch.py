@@ -1,7 +1,7 @@
 """Floor 5. Memory that a local communicator keeps for parts under way.
 
-New memory for each step costs more than the step where pages have to be had from the system. What
-is kept is used again by the next collective, which the engine orders behind the last by its bytes.
+New memory for each step costs more than the step if the system has to supply pages. The next
+collective uses the kept memory again; hazards on these bytes order it behind the last collective.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from cudasync.array.host.memory import CPU
 from cudasync.engine import engine
 from cudasync.graph.recorder import Recorder
 
-# A longer part is in new memory, which goes after it.
+# A longer part gets new memory, which is freed afterwards.
 MOST_KEPT_BYTES = 32 << 20
 
 
 class Scratch:
-    """Two pieces of memory for each rank, in turn: one arrives while the other is read."""
+    """Two pieces of memory for each rank, used in turn: one receives while the other is read."""
 
     def __init__(self) -> None:
         self._pieces: dict[tuple[int, int], tuple[object, Any]] = {}
         self._turn: dict[int, int] = {}
 
     def like(self, x: Any, rank: int) -> Any:
-        """An array as `x`, whose content is nobody's; it stays so until the rank's next but one.
+        """An array like `x`, with any content; it is the caller's until the rank's next but one.
 
-        New memory where it is long, and in a graph, whose memory is planned with it.
+        A long array gets new memory. So does any array in a graph, which plans its own memory.
         """
         current: Any = engine()
         if not 0 < x.nbytes <= MOST_KEPT_BYTES or isinstance(current, Recorder):
             return empty_like(x)
         turn = self._turn[rank] = 1 - self._turn.get(rank, 0)
-        # A reset of the device takes its memory along.
+        # A reset of the device frees its memory.
         life = None if x.device == CPU else x.device.context.token
         kept_life, piece = self._pieces.get((rank, turn), (None, None))
         if piece is None or kept_life is not life or piece.nbytes < x.nbytes:

@@ -1,4 +1,4 @@
-"""Floor 5. `init`: which communicator, on which devices."""
+"""Floor 5. `init` chooses a communicator and its devices."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 BACKENDS = ("auto", "local", "mpi", "nccl")
 _DEBUG = "CUDASYNC_DISTRIBUTED_DEBUG"
-# What launchers tell the processes that they start: Open MPI's, MPICH's, Intel's, MVAPICH's, and
-# Slurm's by PMIx.
+# Variables that launchers set for their processes: Open MPI, MPICH, Intel, MVAPICH, and Slurm by
+# PMIx.
 _LAUNCHERS = (
     "OMPI_COMM_WORLD_SIZE",
     "PMI_SIZE",
@@ -45,23 +45,24 @@ def init(
 ) -> Communicator:
     """A communicator of all ranks.
 
-    "local": the devices of this process, a rank each, all driven by it; `devices` names them,
-    ordinals, Devices or "cpu", and may name one several times. "mpi": the processes that mpiexec
-    started, a rank each, with their arrays on the one device of `devices` (default: the device with
-    the number that the process has on its machine, modulo their count); blocks until all are here,
-    and a collective that takes longer than `timeout` seconds breaks it. "nccl": the same between
-    NVIDIA's GPUs, by NCCL; a process that mpiexec did not start has all ranks, one for each of its
-    `devices` (default: the current one). "auto" is, in a process that mpiexec started,
-    "nccl" where every rank has NCCL and a GPU of its own, and "mpi" otherwise; elsewhere "local".
+    - "local": the devices of this process, a rank each, all driven by this process. `devices` names
+      them by ordinals, Devices or "cpu", and may name a device several times.
+    - "mpi": the processes that mpiexec started, a rank each, with their arrays on the one device of
+      `devices`. The default is the process's number on its machine, modulo the count of devices.
+      `init` blocks until all ranks are here. A collective that takes longer than `timeout` seconds
+      breaks the communicator.
+    - "nccl": the same between NVIDIA's GPUs, by NCCL. A process that mpiexec did not start has all
+      ranks, one for each of its `devices` (default: the current device).
+    - "auto": in a process that mpiexec started, "nccl" if every rank has NCCL and a GPU of its own,
+      and "mpi" otherwise; in any other process "local".
 
-    With `debug`, between processes by MPI, ranks compare their calls before each: where verb,
-    reduction, shape, dtype or root differ, all raise CollectiveMismatch with the lines that pushed
-    them. It is on for all where it is on for one rank; left out, CUDASYNC_DISTRIBUTED_DEBUG=1 says
-    so.
+    With `debug`, ranks of "mpi" compare their calls before each call. If verb, reduction, shape,
+    dtype or root differ, all raise CollectiveMismatch with the lines that pushed the calls. One
+    rank turns it on for all ranks. The default is CUDASYNC_DISTRIBUTED_DEBUG.
 
-    Raises ValueError for another name, no devices, and several for a rank of "mpi" and "nccl";
-    BackendUnavailable without mpi4py, and for "nccl" without NCCL or a GPU; CollectiveTimeout where
-    a rank does not come.
+    Raises ValueError for an unknown name, no devices, or several devices for a rank of "mpi" and
+    "nccl"; BackendUnavailable without mpi4py, and for "nccl" without NCCL or a GPU;
+    CollectiveTimeout if a rank does not come.
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend is one of {', '.join(BACKENDS)}, not {backend!r}")
@@ -77,7 +78,7 @@ def init(
 
 
 def raise_unless_seconds(timeout: Any) -> None:
-    """TypeError for a timeout that is no number, ValueError for one that is not positive."""
+    """TypeError for a timeout that is no number, ValueError if it is not positive."""
     if not isinstance(timeout, (int, float, np.integer, np.floating)):
         raise TypeError(f"timeout is a number of seconds, not {type(timeout).__name__}")
     if not timeout > 0:
@@ -90,9 +91,9 @@ def is_launched() -> bool:
 
 
 def available() -> dict[str, tuple[bool, str]]:
-    """For each communicator whether it can be had here, and what it is or why not.
+    """For each communicator whether it is available here, and a description or the reason.
 
-    Asks MPI in a process of its own: some tenths of a second where there is one.
+    Queries MPI in a process of its own, which takes some tenths of a second if MPI is installed.
     """
     found = {"local": (True, "the devices of this process")}
     for name, about in (("mpi", mpi_library.about), ("nccl", nccl_library.about)):

@@ -1,7 +1,7 @@
-"""Floor 5. What local collectives are made of: chains of copies and reductions, ring and tree.
+"""Floor 5. The steps of local collectives: chains of copies and reductions, as ring and as tree.
 
-Every step is a push. Nothing that a caller gave is written before the last step that reads it, by
-the engine's own hazards; parts that are on their way are in new memory.
+Every step is a push. The engine's hazards let a step write a caller's array only after the last
+step that reads it. Parts under way are in scratch memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cudasync.distributed.scratch import Scratch
 
-# Below so many bytes a tree, which has fewer steps; from there on a ring, which moves less.
+# A tree has fewer steps and serves shorter arrays. From this size on, a ring moves fewer bytes.
 RING_FROM_BYTES = 64 << 10
 
 
@@ -28,10 +28,10 @@ def move(target: Any, source: Any, name: str, priority: int) -> None:
 
 
 class Partial:
-    """A part that goes from rank to rank and takes in what each has of it.
+    """A part that travels from rank to rank and is combined with each rank's own elements.
 
-    `at` has each rank's own elements, from the rank `first` on, where it starts; `target` is where
-    the last leaves the result, on that rank.
+    `at` has each rank's own elements, from the rank `first` on, where the part starts. The last
+    rank leaves the result in its `target`.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ def ring_reduce(
 ) -> None:
     """`targets[c]`, on rank c, becomes the reduction of `parts[rank][c]` of all ranks.
 
-    Part c starts on rank c + 1 and comes by all, so its bits depend on the ranks and c alone. All
-    parts are on their way at once, each on another rank.
+    Part c starts on rank c + 1 and visits all ranks, so its bits depend on the ranks and c alone.
+    All parts travel at once, each on another rank.
     """
     size = len(parts)
     chains = [
@@ -88,7 +88,7 @@ def ring_reduce(
 
 
 def ring_gather(parts: Sequence[Sequence[Any]], name: str, priority: int) -> None:
-    """`parts[rank][c]` becomes `parts[c][c]` on every rank, handed from neighbour to neighbour."""
+    """`parts[rank][c]` becomes `parts[c][c]` on every rank, passed from neighbour to neighbour."""
     size = len(parts)
     for step in range(size - 1):
         for c in range(size):
@@ -120,7 +120,7 @@ def tree_reduce(
 
 
 def tree_broadcast(at: Sequence[Any], name: str, priority: int) -> None:
-    """All become `at[0]`: each rank that has it hands it on."""
+    """All arrays become `at[0]`: each rank that has it passes it on."""
     distance = 1
     while distance < len(at):
         for have in range(min(distance, len(at) - distance)):

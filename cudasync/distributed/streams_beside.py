@@ -1,7 +1,7 @@
-"""Floor 5. Streams beside that of an op, one on each further device that it has a part on.
+"""Floor 5. Streams beside an op's own stream, one on each further device that the op uses.
 
-An op has one stream. What it enqueues on other devices goes on these, behind what its own stream
-has so far, and its own stream goes on behind them: to the engine all of it is on one stream.
+An op has one stream. Its commands on other devices go on these further streams. They wait for the
+op's stream, which waits for them at the end. So the engine sees a single stream.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ class StreamsBeside:
 
     @contextmanager
     def beside(self, stream: Any) -> Iterator[list[int]]:
-        """The handles of a stream on each device: `stream`, which waits for all others at the end,
-        also where the block raises."""
+        """The handles of a stream on each device, `stream` first.
+
+        `stream` waits for all other streams at the end, also if the block raises.
+        """
         if self._begun is not None:
             stream.record(self._begun)
             for each in self._streams:
@@ -40,6 +42,6 @@ class StreamsBeside:
                 stream.wait(event)
 
     def close(self) -> None:
-        """Give the streams back; what is on them still runs."""
+        """Close the streams; commands on them still run."""
         for each in self._streams:
             each.close()

@@ -1,8 +1,8 @@
-"""Floor 5. A call between processes as steps: who takes them may change in between.
+"""Floor 5. A call between processes as a generator of steps, which may change threads in between.
 
-A call is a generator that yields what it waits for: a function that says whether it is so. Whoever
-walks asks until it is, or the deadline has come. Ctrl-C while it asks leaves the walk as it was:
-another thread goes on with it.
+The generator yields functions that say whether its wait is over. The walking thread polls such a
+function until it is true, or until the deadline. Ctrl-C during the poll leaves the walk unchanged,
+and another thread continues it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from cudasync.distributed.mpi_library import Limit
     from cudasync.distributed.ranks import Ranks
 
-# A step asks once more when it is gone on with, so to go on too early is harmless.
+# A step polls again when it resumes, so resuming it too early is harmless.
 Steps: TypeAlias = Generator[Callable[[], Any], None, Any]
 
 
 class Walk:
-    """The steps of one call and its deadline, which is counted from here on."""
+    """The steps of one call and its deadline, counted from the creation of this object."""
 
     __slots__ = ("_limit", "_steps", "_until")
 
@@ -38,9 +38,9 @@ class Walk:
         return inspect.getgeneratorstate(self._steps) != inspect.GEN_CLOSED
 
     def go_on(self, ranks: Ranks) -> Any:
-        """Take the steps that are left, on the calling thread; what they return.
+        """Take the remaining steps on the calling thread, and return their result.
 
-        CollectiveTimeout at the deadline. Raises what a step raises.
+        CollectiveTimeout at the deadline. Passes on the exception of a step.
         """
         steps = self._steps
         try:
@@ -52,7 +52,7 @@ class Walk:
 
 
 def until_over(requests: list[Any], status: Any = None) -> Steps:
-    """Wait for requests of MPI, and take those that are over out of the list."""
+    """Wait for requests of MPI, and remove finished requests from the list."""
 
     def are_over() -> bool:
         while requests and requests[-1].Test(status):

@@ -1,8 +1,9 @@
-"""Floor 5. Looks after collectives that are on a device: whether one is late, or has failed.
+"""Floor 5. The watchdog of collectives on a device: it aborts the communicator at a failure.
 
-What waits on a stream for another rank waits for ever. A thread asks NCCL and the clock some times
-a second while something is under way, and aborts the communicator; then the device's part ends, and
-what was under way is marked, since its results are nothing.
+A command that waits on a stream for another rank waits for ever. While collectives are under way, a
+thread checks NCCL and the clock several times a second. At an error or a deadline it aborts the
+communicator. The device's part then ends, and these collectives are marked as failed, since their
+results are not valid.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PERIOD_S = 0.1
 
 
 class WatchedWork(Work):
-    """A collective on a device; what its communicator failed with is its failure."""
+    """A collective on a device; the error of its communicator is its `failure`."""
 
     __slots__ = ("failure",)
 
@@ -33,13 +34,13 @@ class WatchedWork(Work):
         self.failure: BaseException | None = None
 
     def wait(self, timeout: float | None = None) -> None:
-        """As `Work.wait`; also CollectiveTimeout or RankFailed where it was aborted."""
+        """As `Work.wait`; also CollectiveTimeout or RankFailed if it was aborted."""
         super().wait(timeout)
         if self.failure is not None:
             raise self.failure
 
     def exception(self) -> BaseException | None:
-        """What a wait raises; waits for the end."""
+        """The exception that a wait raises; blocks until the end."""
         return super().exception() or self.failure
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -53,14 +54,14 @@ class Watchdog:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        # Appended to by callers, taken from by the thread: each is one C call.
+        # Callers append and the thread takes; each is one C call.
         self._new: deque[tuple[float, WatchedWork]] = deque()
         self._bell = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
     def watch(self, work: WatchedWork) -> None:
-        """`work` was pushed: it is to be over within the communicator's `timeout` from now."""
+        """Watch a pushed `work`: it has the communicator's `timeout`, from now on."""
         self._new.append((time.monotonic() + self._link.timeout, work))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="cudasync nccl", daemon=True)
@@ -68,7 +69,7 @@ class Watchdog:
         self._bell.set()
 
     def close(self) -> None:
-        """Let the thread end, and wait for that: then nobody asks the communicator any more."""
+        """End the thread and wait for its end. Then no thread queries the communicator any more."""
         self._is_closed = True
         self._bell.set()
         if self._thread is not None:

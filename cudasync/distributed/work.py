@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Work:
-    """A collective that was launched: wait for it, ask whether it is done.
+    """A launched collective: wait for it, or ask whether it is done.
 
-    It is over once all that it writes on this process's ranks is written.
+    It is over once all its outputs on this process's ranks are written.
     """
 
     __slots__ = ("_mark", "name")
@@ -27,7 +27,7 @@ class Work:
         self._mark = mark
 
     def wait(self, timeout: float | None = None) -> None:
-        """Block until it is over; OpError if it failed, TimeoutError after `timeout` seconds."""
+        """Block until it is over. OpError if it failed, TimeoutError after `timeout` seconds."""
         self._op().wait(timeout)
 
     def done(self) -> bool:
@@ -36,11 +36,11 @@ class Work:
 
     @property
     def is_over(self) -> bool:
-        """As `done`, and True for one that was recorded."""
+        """As `done`, and True for a recorded collective."""
         return self._mark is None or bool(self._mark.done())
 
     def exception(self) -> BaseException | None:
-        """What a wait raises; waits for the end."""
+        """The exception that a wait raises; blocks until the end."""
         return self._op().exception()
 
     def result(self) -> None:

@@ -2,6 +2,6 @@
 Learning": each a program without a stream, run one thing after the other and together.
 
 `two_gpus`, `cpu_and_gpu`, `copying`, `small_operations`, `dag` and `perceptron` are the programs
-to read. `experiment` says what one consists of, `rounds` runs it, `clocks` reads the time,
-`intervals` finds what ran at once, `measuring` compares and judges, `report` and `picture` show it.
+to read. `experiment` defines an experiment, `rounds` runs it, `clocks` reads the time, `intervals`
+finds overlaps, `measuring` compares and judges, `report` and `picture` show the results.
 """

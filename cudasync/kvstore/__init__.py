@@ -1,6 +1,6 @@
 """Floor 5. Values by key that devices share: a sum at each push, an optimizer, copies at each pull.
 
-`cudasync.kvstore` is the door; nothing of it is loaded before it is asked for.
+`cudasync.kvstore` is the public name of this package, which is loaded at its first use.
 """
 
 from __future__ import annotations

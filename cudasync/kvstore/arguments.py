@@ -1,7 +1,7 @@
-"""Floor 5. What calls of a key-value store take: keys, and arrays for each of them.
+"""Floor 5. Arguments of key-value stores: keys, and arrays for each key.
 
-A key is an int or a str; a call takes one or a list of either kind, not mixed. For one key there is
-an array, or a list with one for each device; for a list of keys, a list of those.
+A key is an int or a str. A call takes one key, or a list of keys of one kind. One key takes an
+array, or a list with an array for each device. A list of keys takes a list of these.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def arrays_of(value: Any, what: str) -> list[Array]:
 
 
 def raise_unless_fit(key: Key, given: list[Array], like: Any, what: str) -> None:
-    """Refuse arrays of another shape or dtype than what the key has."""
+    """Refuse arrays whose shape or dtype differs from the key's."""
     for each in given:
         if each.shape != like.shape:
             raise ValueError(f"key {key!r} has shape {like.shape}, this {what} has {each.shape}")

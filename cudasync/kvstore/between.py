@@ -1,8 +1,8 @@
-"""Floor 5. What stores without a server do between workers, each a rank: sums, by collectives.
+"""Floor 5. Stores without a server between workers, each a rank: sums by collectives.
 
-"dist_sync" has a communicator of MPI's on the CPU, "nccl" one of NCCL's on the GPUs. All workers
-make the same calls in the same order. Sums have the same bits on all of them; how these differ from
-a sum in one process is said in DESIGN.md.
+"dist_sync" has an MPI communicator on the CPU, "nccl" an NCCL communicator on the GPUs. All workers
+make the same calls in the same order. Sums have the same bits on all workers; DESIGN.md says how
+these bits differ from a sum in one process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Between:
-    """The workers of a store: the ranks of `comm`, with all that is shared on its `place`."""
+    """The workers of a store: the ranks of `comm`, with all shared arrays on its `place`."""
 
     def __init__(self, comm: Communicator) -> None:
         self.comm = comm
@@ -41,7 +41,7 @@ class Between:
     def agree(self, given: list[tuple[Key, Array]]) -> None:
         """Block until all workers are here with the same keys; ValueError on all if they differ.
 
-        TypeError for what the communicator has no sums of.
+        TypeError for a dtype that the communicator cannot sum.
         """
         for _, each in given:
             self.comm.raise_unless_it_computes(each.dtype)
@@ -57,7 +57,7 @@ class Between:
     def total(
         self, key: Key, own: Array, into: Array, compression: Compression | None, priority: int
     ) -> None:
-        """Push what makes `into` the sum of all workers' `own`."""
+        """Push ops that make `into` the sum of all workers' `own`."""
         if compression is None:
             self.comm.all_reduce(own, into, priority=priority)
             return
@@ -87,7 +87,7 @@ class Between:
             copy(into, total, priority=priority)
 
     def on_rank_0(self, does: Callable[[], None]) -> None:
-        """Let rank 0 do it, and block until it has; its OSError is a DistError elsewhere."""
+        """Run `does` on rank 0, and block until it ends; its OSError is a DistError elsewhere."""
         failed: OSError | None = None
         if self.rank == 0:
             try:

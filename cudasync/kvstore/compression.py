@@ -1,6 +1,6 @@
-"""Floor 5. Gradient compression: values of one or two bits, and what they leave out comes later.
+"""Floor 5. Gradient compression: values of one or two bits, whose errors are sent later.
 
-As MXNet has it. What a value was short of, its residual, is added to the next one of its place.
+The scheme is MXNet's. The error of a value, its residual, is added to the next value of its place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TYPES = ("1bit", "2bit")
 
 
 class Compression:
-    """What each key's arrays become, with a residual for each place in its list.
+    """The compression of each key's arrays, with a residual for each place in its list.
 
     "2bit": `threshold`, minus it, or 0. "1bit": 1 above `threshold`, else -1.
     """
@@ -46,8 +46,10 @@ class Compression:
 
     @classmethod
     def of(cls, settings: Any) -> Compression:
-        """That of `{"type": "1bit" or "2bit", "threshold": 0.5}`; ValueError and TypeError for
-        others."""
+        """The compression of `{"type": "1bit" or "2bit", "threshold": 0.5}`.
+
+        ValueError and TypeError for other settings.
+        """
         if not isinstance(settings, dict):
             kind = type(settings).__name__
             raise TypeError(f'compression is {{"type": "2bit", "threshold": 0.5}}, not {kind}')
@@ -58,7 +60,7 @@ class Compression:
         return cls(settings.get("type", ""), **more)
 
     def __call__(self, key: Key, place: int, value: Array) -> Array:
-        """What is sent of `value`, on its device; the residual is kept there."""
+        """The values to send for `value`, on its device; the residual stays there."""
         kept = self._residuals.get((key, place))
         if kept is None or kept.device != value.device:
             start = xp.zeros_like(value) if kept is None else kept.to_device(value.device)

@@ -37,32 +37,34 @@ def create(
 ) -> KVStore:
     """A key-value store.
 
-    "local" and "device" are of one process: the first updates on the CPU, the second on the
-    devices. "dist_sync" is of the processes that mpiexec started, a worker each: a push brings in
-    the sum of what all workers push, which is the same on all. All workers make the same calls in
-    the same order; one that takes longer than `timeout` seconds is a CollectiveTimeout on the
-    others. Blocks until all workers are here.
+    - "local", "device": a store of one process, which updates on the CPU or on the devices.
+    - "dist_sync": a store of the processes that mpiexec started, a worker each. A push adds the sum
+      of all workers' pushes, with the same bits on all workers. All workers make the same calls in
+      the same order. If a worker takes longer than `timeout` seconds, the other workers raise
+      CollectiveTimeout. `create` blocks until all workers are here.
+    - "nccl": sums by NCCL. A process alone works as with "device". Its GPUs that have a part of a
+      sum meet at their first sum, which blocks. Processes that mpiexec started work as with
+      "dist_sync", with each worker's values on its own GPU.
+    - "dist_async": the values are on `servers` servers. They update a value by the optimizer as
+      each worker's push arrives; no worker waits for another.
 
-    "nccl" adds up by NCCL. In a process alone it is as "device": those of its GPUs that have a part
-    of a sum meet at their first one, which blocks. In processes that mpiexec started it is as
-    "dist_sync", with each worker's values on the GPU that is its own.
+    For "dist_async", `transport` chooses the servers:
 
-    "dist_async": the values are on `servers` servers, which update them by the optimizer as each
-    worker's push comes; nobody waits for anybody. `transport` says what servers are:
+    - "mpi": the last ranks that mpiexec started. On these ranks `create` serves until all workers
+      have closed their stores, and then ends the process. A program has one such store.
+    - "ray": actors of the Ray cluster that the program or RAY_ADDRESS names, otherwise of a cluster
+      on this machine. `rank` and `num_workers` identify the worker; stores of one `group` share
+      keys.
+    - `kvstore.InProcessServers`: servers in this process, which stores share; `rank` as above.
 
-    - "mpi": the last ranks of those that mpiexec started. There `create` serves until all workers
-      have closed their stores, and then ends the process; one such store a program.
-    - "ray": actors of the Ray cluster that the program or RAY_ADDRESS names, else of one on this
-      machine. `rank`, `num_workers` say which worker this is; stores of one `group` share keys.
-    - servers in this process, `kvstore.InProcessServers`, which stores share; `rank` as above.
+    With `folder` servers write down each push before they answer, and a server that died comes back
+    with all its pushes. The same call continues a job that begins again. `staleness` bounds how
+    many pushes of a key a worker may be ahead of another. A pull beyond this bound waits, but not
+    for workers that were silent for half of `timeout`. Keys of `big_elements` and more are split
+    over the servers.
 
-    With `folder` servers write down each push before they answer; one that died comes back with all
-    it had. That is the same call for a job that begins again. `staleness` bounds by how many pushes
-    of a key a worker may be ahead of another: then its pulls wait, except for workers that were
-    silent for half of `timeout`. Keys of `big_elements` and more are split over the servers.
-
-    Raises ValueError for another name and for numbers that make no sense, BackendUnavailable
-    without mpi4py or Ray, or for "nccl" without NCCL or a GPU.
+    Raises ValueError for an unknown name and for numbers out of range; BackendUnavailable without
+    mpi4py or Ray, or for "nccl" without NCCL or a GPU.
     """
     if name not in TYPES:
         raise ValueError(f"a key-value store is one of {', '.join(TYPES)}, not {name!r}")

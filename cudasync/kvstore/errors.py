@@ -1,4 +1,4 @@
-"""Floor 5. What can go wrong with a server of keys, and what each error tells."""
+"""Floor 5. The errors of servers of keys, and their attributes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cudasync.distributed.errors import DistError
 class ServerUnavailable(DistError):
     """A server did not answer in time; `server` is its number.
 
-    What it was asked may have been done or not. Nothing is done twice.
+    The server may have done the request or not. It does no request twice.
     """
 
     def __init__(self, server: int, reason: str) -> None:
@@ -20,7 +20,7 @@ class ServerUnavailable(DistError):
 
 
 class ServerLost(DistError):
-    """A server is gone for good, or came back without what it had; `server` is its number."""
+    """A server is gone for good, or came back without its data; `server` is its number."""
 
     def __init__(self, server: int, reason: str) -> None:
         self.server = server

@@ -1,8 +1,8 @@
 """Floor 5. Optimizers, written once: over `xp` for stores in a process, over NumPy for servers.
 
-An optimizer is its name and its settings, which is all that is ever sent. `rules(xp)` gives the
-formulas, each elementwise; `update` says in which order they are applied, in place, through the
-arithmetic that it is given. A step is a fixed sequence of operations: same bits each time.
+An optimizer is its name and its settings; nothing else is ever sent. `rules(xp)` gives the
+formulas, each elementwise. `update` applies them in order and in place, through the arithmetic in
+its arguments. A step is a fixed sequence of operations, so its bits are the same each time.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ if TYPE_CHECKING:
 
 
 class Optimizer:
-    """A way to change a weight by a gradient: `name`, `settings`, and the state that a key needs.
+    """A way to change a weight by a gradient: `name`, `settings`, and the state of a key.
 
-    All take `learning_rate`, `weight_decay` (added to the gradient as `weight_decay * weight`),
-    `rescale` (a factor of every gradient) and `clip` (its bound afterwards, None for none).
+    All optimizers take `learning_rate`, `weight_decay` (added to the gradient as
+    `weight_decay * weight`), `rescale` (a factor of every gradient) and `clip` (a bound of the
+    rescaled gradient, or None).
     """
 
     name: ClassVar[str]
     defaults: ClassVar[dict[str, float]]
-    # What a key has beside its weight: arrays of its shape, and numbers.
+    # The state of a key beside its weight: arrays of its shape, and numbers.
     arrays: tuple[str, ...] = ()
     numbers: ClassVar[tuple[str, ...]] = ()
-    # Whether an element depends on that element alone, so that a key may be updated in parts.
+    # Whether each element depends on this element alone, so that a key may be updated in parts.
     is_elementwise = True
 
     def __init__(self, **settings: Any) -> None:
@@ -60,7 +61,7 @@ class Optimizer:
         return f"<Optimizer {self.name} {told}>"
 
     def rules(self, xp: Any) -> dict[str, Callable[..., Any]]:
-        """The formulas by name, over this namespace; those of the optimizer, and `gradient`."""
+        """The formulas by name, over this namespace: the optimizer's own, and `gradient`."""
         rescale, decay, clip = self.rescale, self.weight_decay, self.clip
 
         def gradient(g: Any, w: Any) -> Any:
@@ -73,7 +74,7 @@ class Optimizer:
         raise NotImplementedError
 
     def prepared(self, on: Any, weight: Any, gradient: Any) -> Any:
-        """The gradient with scale, bound and decay; itself where there are none."""
+        """The gradient with scale, bound and decay; the gradient itself without these settings."""
         if self.rescale == 1.0 and self.clip is None and not self.weight_decay:
             return gradient
         return on("gradient", None, gradient, weight)
@@ -148,7 +149,7 @@ class Adam(Optimizer):
     name = "adam"
     defaults: ClassVar = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
     arrays = ("mean", "variance")
-    # beta1 and beta2 to the power of the steps made.
+    # beta1 and beta2 to the power of the number of steps.
     numbers = ("power1", "power2")
 
     def rules(self, xp: Any) -> dict[str, Callable[..., Any]]:
@@ -177,7 +178,7 @@ class Adam(Optimizer):
         return {**super().rules(xp), **{rule.__name__: rule for rule in own}}
 
     def moved(self, on: Any, gradient: Any, state: State) -> Any:
-        """The direction of this step; the moments have taken the gradient in."""
+        """The direction of this step, after updating the moments by the gradient."""
         for name in ("mean", "variance"):
             on(name, state[name], state[name], gradient)
         for name in self.numbers:
@@ -192,14 +193,14 @@ class Adam(Optimizer):
 
 
 class LAMB(Adam):
-    """Adam's direction plus decay, as long as the weight is (You et al., 2020).
+    """Adam's direction plus decay, scaled to the weight's length (You et al., 2020).
 
-    The decay is no part of the gradient here. The factor is |w| / |direction|, and 1 where either
-    is 0.
+    The decay is no part of the gradient here. The factor is |w| / |direction|, and 1 if either is
+    0.
     """
 
     name = "lamb"
-    # The factor is of all elements.
+    # The factor depends on all elements.
     is_elementwise = False
     defaults: ClassVar = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6}
 
@@ -237,7 +238,7 @@ class LAMB(Adam):
 
 
 def clipped(xp: Any, x: Any, bound: float | None) -> Any:
-    """`x` within plus and minus `bound`; itself for None."""
+    """`x` clipped to plus and minus `bound`; `x` itself for None."""
     return x if bound is None else xp.clip(x, -bound, bound)
 
 
@@ -245,7 +246,7 @@ KNOWN: dict[str, type[Optimizer]] = {each.name: each for each in (SGD, Adam, Ada
 
 
 def optimizer(given: Any, settings: dict[str, Any]) -> Optimizer:
-    """The optimizer of this name, in any case, with these settings; one that is given stays so."""
+    """The optimizer of a name (in any case) with these settings; an Optimizer is returned as is."""
     if isinstance(given, Optimizer):
         if settings:
             raise TypeError("settings go with a name: the optimizer that was given has its own")

@@ -1,6 +1,6 @@
-"""Floor 5. Compressed values as bytes: eight or four of them in each, what moves between processes.
+"""Floor 5. Compressed values as bytes between processes: eight or four values in each byte.
 
-The order is C's; what fills the last byte is nothing.
+Values are in C order; the rest of the last byte has no meaning.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     Value = np.ndarray[Any, Any]
 
-# Four values a byte, in twos of bits from the lowest on: 0 is 0, 1 is above, 2 is below.
+# Four values a byte, two bits each, from the lowest on: 0 is 0, 1 is plus, 2 is minus.
 _SHIFTS = np.array([0, 2, 4, 6], np.uint8)
 _SIGNS = np.array([0, 1, -1, 0], np.int8)
 _FOUR = _SIGNS[(np.arange(256, dtype=np.uint8)[:, None] >> _SHIFTS) & 3]
@@ -29,7 +29,7 @@ class Packed(NamedTuple):
         return -(-count // (8 if self.kind == "1bit" else 4))
 
     def pack(self, values: Value) -> Value:
-        """The bytes of values that were compressed."""
+        """The bytes of compressed values."""
         flat = values.reshape(-1)
         if self.kind == "1bit":
             return np.packbits(flat > 0)

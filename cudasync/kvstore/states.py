@@ -1,7 +1,8 @@
-"""Floor 5. One file with arrays in it: whole or not there, and refused where it was changed.
+"""Floor 5. One file of arrays, which is written whole or not at all, and refused if damaged.
 
-A line of JSON (what it is, and each array's name, dtype and shape), the bytes of the arrays, and
-SHA-256 of all before. It is written beside and renamed, so a full disk leaves the old file whole.
+The file has a line of JSON (a description, and each array's dtype and shape), the bytes of the
+arrays, and SHA-256 of all before. A temporary file is written and renamed, so a full disk leaves
+the old file whole.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 def save(path: Any, about: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -> None:
-    """Replace the file at `path`; OSError, which says that the old one is whole, if it can not."""
+    """Replace the file at `path`; on OSError the old file is whole."""
     told = [{"dtype": each.dtype.str, "shape": each.shape} for each in arrays]
     head = json.dumps({"cudasync": 1, "about": about, "arrays": told}).encode() + b"\n"
     place = os.path.abspath(os.fspath(path))
@@ -45,7 +46,7 @@ def save(path: Any, about: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -
 
 
 def load(path: Any) -> tuple[dict[str, Any], list[np.ndarray[Any, Any]]]:
-    """What `save` was given; ValueError for a file that is damaged or of another kind."""
+    """The arguments of `save`; ValueError for a damaged file, or a file of another kind."""
     with open(path, "rb") as file:
         content = file.read()
     body, digest = content[:-_DIGEST], content[-_DIGEST:]

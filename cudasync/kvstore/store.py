@@ -1,8 +1,9 @@
-"""Floor 5. Stores whose values every worker has: "local", "device", "dist_sync" and "nccl".
+"""Floor 5. Stores with all values on every worker: "local", "device", "dist_sync" and "nccl".
 
-Every call is made of pushes on the arrays concerned, so it returns at once, a pull is behind the
-pushes before it, and what reads `out` is behind the pull. What fails poisons as everywhere. Between
-processes every worker keeps all values and makes the same updates of the same sums.
+Every call consists of pushes on the arrays concerned. So it returns at once, a pull is behind
+earlier pushes, and ops that read `out` are behind the pull. A failed op poisons its outputs, as
+everywhere. Between processes every worker keeps all values and makes the same updates of the same
+sums.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 class CopiesStore(KVStore):
     """A store with an array for each key in this process.
 
-    "local" adds up and updates on the CPU, "device" where the key's first value was. With `between`
-    it is done where the communicator of the workers has its arrays. With `across` the devices of
-    this process add up by a communicator of theirs.
+    "local" sums and updates on the CPU, "device" on the device of the key's first value. With
+    `between` the device is that of the workers' communicator. With `across` the devices of this
+    process sum by a communicator.
     """
 
     def __init__(
@@ -172,12 +173,12 @@ class CopiesStore(KVStore):
             self._across.close()
 
     def _home(self, first: Array) -> Any:
-        """Where a key is to be, whose first value is given."""
+        """The device of a key, from its first value."""
         if self._between is not None:
             return self._between.place
         if self.type == "local":
             return CPU
-        # A communicator of devices adds up on one of them.
+        # A communicator of devices sums on one of them.
         return current_device() if self._across and first.device == CPU else first.device
 
     def _push(self, key: Key, arrays: list[Array], priority: int) -> None:
@@ -186,7 +187,7 @@ class CopiesStore(KVStore):
             arrays = [compression(key, at, each) for at, each in enumerate(arrays)]
         found = self._total(arrays, stored.device, priority)
         if self._between is not None:
-            # Without an updater the sum of all workers goes where it is to be.
+            # Without an updater the sum of all workers is itself the new value.
             into = stored if self._updater is None else xp.empty_like(stored)
             self._between.total(key, found, into, compression, priority)
             found = into

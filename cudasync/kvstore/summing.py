@@ -1,6 +1,6 @@
-"""Floor 5. One array of several devices': the sum of what a worker pushes, where its key is.
+"""Floor 5. The sum of the arrays that a worker pushes from several devices, on the key's device.
 
-By copies and additions there, or by a communicator of the devices.
+It is made by copies and additions on that device, or by a communicator of the devices.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def total(arrays: list[Array], home: Any, priority: int) -> Array:
-    """The sum in the order of the list, on `home`; one array that is there is itself the sum."""
+    """The sum in the order of the list, on `home`; a single array on `home` is itself the sum."""
     found = at(home, arrays[0], priority)
     for each in arrays[1:]:
         found = xp.add(found, at(home, each, priority))
@@ -36,10 +36,10 @@ def at(home: Any, x: Array, priority: int) -> Array:
 
 
 class Across:
-    """The same sum by a communicator of the devices that have a part, which `make` makes of them.
+    """The same sum by a communicator of the devices that have a part.
 
-    One is made for each set of devices, at the first sum of theirs, and kept. `check` raises
-    TypeError for a dtype that they have no sums of.
+    `make` makes a communicator for each set of devices, at their first sum; it is kept. `check`
+    raises TypeError for a dtype that the communicator cannot sum.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Across:
         self._made: dict[tuple[Any, ...], Communicator] = {}
 
     def total(self, arrays: list[Array], home: Any, priority: int) -> Array:
-        """The sum on `home`; what is on the CPU goes there, and each device adds up its own."""
+        """The sum on `home`. Each device sums its own arrays; arrays on the CPU go to `home`."""
         parts: dict[Any, Array] = {}
         for each in arrays:
             near = at(home, each, priority) if each.device == CPU else each

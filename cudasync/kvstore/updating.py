@@ -1,4 +1,4 @@
-"""Floor 5. An optimizer at work in a process: each of its rules is one kernel, or one host op."""
+"""Floor 5. An optimizer in a process: each of its rules is one kernel, or one host op."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Updater:
         self._rules = {name: Elementwise(rule) for name, rule in optimizer.rules(xp).items()}
 
     def __call__(self, key: Key, gradient: Array, weight: Array) -> None:
-        """Push what changes the weight and its state."""
+        """Push ops that change the weight and its state."""
         if key not in self.states:
             self.states[key] = self.fresh(weight)
         _Arithmetic(self._rules, self.optimizer, weight).update(gradient, self.states[key])
@@ -36,7 +36,7 @@ class Updater:
 
 
 class _Arithmetic:
-    """What an optimizer's `update` computes with, for one weight."""
+    """The arithmetic of an optimizer's `update`, for one weight."""
 
     def __init__(self, rules: dict[str, Elementwise], optimizer: Optimizer, weight: Array) -> None:
         self._rules = rules

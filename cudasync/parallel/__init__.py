@@ -1,6 +1,6 @@
 """Floor 5. Training on several devices and in several processes: data, pipeline, tensor parallel.
 
-`cudasync.parallel` is the door; nothing of it is loaded before it is asked for.
+`cudasync.parallel` is the public name of this package, which is loaded at its first use.
 """
 
 from __future__ import annotations

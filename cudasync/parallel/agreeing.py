@@ -1,4 +1,4 @@
-"""Floor 5. Do all ranks mean the same? Asked once, before anything depends on it."""
+"""Floor 5. All ranks compare their plans, once, before anything depends on them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def raise_unless_all_plan(comm: Communicator, *plan: Any) -> None:
-    """ValueError on all ranks where the plan, told by its repr, is another on one of them.
+    """Raise ValueError on all ranks if the repr of the plan differs on one of them.
 
-    Between processes it blocks until all ranks are here; in one process there is one plan.
+    Between processes it blocks until all ranks are here; one process has only one plan.
     """
     if comm.size == len(comm.ranks):
         return

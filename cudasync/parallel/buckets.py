@@ -1,6 +1,6 @@
-"""Floor 5. Buckets: which gradients travel together, and where each lies in its bucket.
+"""Floor 5. Buckets: which gradients travel together, and the place of each in its bucket.
 
-The plan follows from names, shapes, dtypes and sizes alone, so all ranks make the same one.
+The plan depends on names, shapes, dtypes and sizes alone, so all ranks make the same plan.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Name: TypeAlias = "str | int"
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What a plan needs to know of one."""
+    """The properties of a parameter that a plan needs."""
 
     name: Name
     shape: tuple[int, ...]
@@ -38,7 +38,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A bucket to be made: its parameters, one behind the other, all of one dtype."""
+    """A bucket of the plan: its parameters, one after the other, all of one dtype."""
 
     parameters: tuple[Parameter, ...]
 
@@ -54,11 +54,11 @@ class Planned:
 def planned(
     parameters: Sequence[Parameter], bucket_bytes: int, first_bucket_bytes: int
 ) -> list[Planned]:
-    """The buckets in the order in which they are launched.
+    """The buckets in the order of their launches.
 
     Gradients come in the reverse order of use, so the last parameter is in the first bucket. A
-    bucket is closed when the next gradient would make it too long, and one that is longer by itself
-    is alone. Buckets are ordered by their last gradient.
+    bucket is closed when the next gradient would make it too long. A gradient that is too long by
+    itself has its own bucket. Buckets are ordered by their last gradient.
     """
     is_open: dict[Any, list[int]] = {}
     closed: list[list[int]] = []
@@ -77,11 +77,11 @@ def planned(
 
 
 class Bucket:
-    """Gradients that are reduced by one call; what a hook is given.
+    """Gradients that one call reduces; the argument of a hook.
 
-    `arrays` has one array for each rank of this process, of one dimension, which a hook turns into
-    the reduction by pushes. `names` are its parameters, `index` its place in the order of launches,
-    `op` is "sum" or "mean", and `comm` the communicator.
+    `arrays` has one array for each rank of this process, of one dimension; a hook turns the arrays
+    into the reduction by pushes. `names` are the parameters, `index` the bucket's place in the
+    order of launches, `op` is "sum" or "mean", and `comm` the communicator.
     """
 
     def __init__(
@@ -95,11 +95,11 @@ class Bucket:
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """The number of elements on each rank."""
         return int(self.arrays[0].size)
 
     def all_reduce(self) -> Work:
-        """Launch the reduction as it is done without a hook."""
+        """Launch the default reduction, which is used without a hook."""
         work: Work = self.comm.all_reduce(self.arrays, op=self.op, priority=1)
         return work
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def as_float16(bucket: Bucket) -> Work:
-    """Reduce a bucket with float16 on the way: half the bytes of float32.
+    """Reduce a bucket that travels as float16: half the bytes of float32.
 
-    Each rank adds up one part of all ranks' numbers, in float32, and hands the sum out. So each
-    number is rounded twice, by 2**-11 of itself at most, whatever the number of ranks; what is
-    above 65504 becomes infinite. All ranks get the same bits. TypeError for what is no float.
+    Each rank sums one part of all ranks' numbers, in float32, and sends the sum to all. So each
+    number is rounded twice, by 2**-11 of itself at most, for any number of ranks. Numbers above
+    65504 become infinite. All ranks get the same bits. TypeError for any dtype but floats.
     """
     comm, dtype = bucket.comm, bucket.arrays[0].dtype
     if dtype.kind != "f":

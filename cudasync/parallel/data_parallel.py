@@ -1,7 +1,7 @@
 """Floor 5. Data parallel: every rank has the weights, and a part of each batch.
 
-Gradients are handed over one by one, as backward computes them. What is ready goes while the rest
-is computed: the order of both follows from the bytes that they read and write.
+The program hands gradients over one by one, as backward computes them. Ready buckets travel while
+backward computes the rest; hazards on their bytes order both.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ UNUSED = ("error", "zero")
 
 
 class DataParallel:
-    """Adds up the gradients of all ranks, in buckets that travel while backward goes on.
+    """Sums the gradients of all ranks, in buckets that travel during the backward pass.
 
     `parameters` are arrays in the order in which the model uses them: a mapping by name, or a
-    sequence, whose names are 0, 1, ...; each is one array for each rank of this process in a list,
-    or, where there is one rank, the array alone. The weights of rank 0 are sent to all, unless
-    `broadcast` is False. `op` is "mean" or "sum".
+    sequence, whose names are 0, 1, ... Each is a list with one array for each rank of this process;
+    a process with one rank may give the array alone. The weights of rank 0 are sent to all ranks,
+    unless `broadcast` is False. `op` is "mean" or "sum".
 
-    Gradients share a bucket up to `bucket_bytes`, the first up to `first_bucket_bytes`, which is to
-    go early. Buckets are launched in one order on all ranks, each with its last gradient at the
-    soonest. What is not ready at `finish` is an error, or counts as zeros (`unused="zero"`). A
-    `hook` is called with each `Bucket` in place of its all_reduce, and returns the `Work`.
+    A bucket has up to `bucket_bytes`; the first has up to `first_bucket_bytes`, so that it starts
+    early. Buckets are launched in one order on all ranks, each after its last gradient. A gradient
+    that is not ready at `finish` is an error, or counts as zeros (`unused="zero"`). A `hook` is
+    called with each `Bucket` in place of its all_reduce, and returns the `Work`.
 
-    Nothing blocks, but making one between processes, where all ranks compare their plans. One
-    thread at a time. Raises ValueError for no parameters, for parameters that do not fit the ranks
-    and for ranks that plan otherwise; TypeError for a dtype without this reduction.
+    No call blocks, except the creation between processes, where all ranks compare their plans. Use
+    it from one thread at a time. Raises ValueError for no parameters, for parameters that do not
+    fit the ranks, and if the ranks' plans differ; TypeError for a dtype without this reduction.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class DataParallel:
         self._hook = hook or Bucket.all_reduce
         self._buckets, self._views = laid_out(plan, comm, op)
         self._bucket_of = {name: each.index for each in self._buckets for name in each.names}
-        # By name and number of a rank here: handed over in this step, and holding what is not
-        # reduced yet.
+        # By name and number of a rank here: gradients that were handed over in this step, and
+        # views with gradients that are not reduced yet.
         self._ready: set[tuple[Name, int]] = set()
         self._held: set[tuple[Name, int]] = set()
-        # Launched in this step, which is a beginning of the buckets, and in the step before.
+        # Works of this step, for the first buckets of the plan, and works of the step before.
         self._works: list[Work] = []
         self._finished: list[Work] = []
-        # How many gradients each bucket waits for in this step.
+        # The number of gradients that each bucket still waits for in this step.
         self._missing: list[int] = []
         self._is_local = False
         self._begin()
@@ -106,27 +106,27 @@ class DataParallel:
 
     @property
     def works(self) -> tuple[Work, ...]:
-        """What was launched for the step that has begun, in order; between steps, for the last."""
+        """The launched works of the current step, in order; between steps, of the last step."""
         return tuple(self._works if self._ready else self._finished)
 
     def gradient(self, name: Name) -> Any:
-        """Where a gradient lies: what `ready` fills, and `finish` leaves the reduction in.
+        """The memory of a gradient, which `ready` fills, and where `finish` leaves the reduction.
 
-        It has the parameter's shape. Backward may write there by itself (`out=`), and then call
+        It has the parameter's shape. Backward may write it directly (`out=`), and then call
         `ready(name)` without a gradient.
         """
         self._weights.parameter(name)
         return self._weights.as_given(name, self._views[name])
 
     def ready(self, name: Name, gradient: Any = None, *, rank: int | None = None) -> None:
-        """A gradient is computed, or what computes it is pushed: it may go with its bucket.
+        """Hand over a gradient, once the op that computes it is pushed, so that its bucket may go.
 
-        `gradient` is as the parameter was: one array, or a list with one for each rank of this
-        process; with `rank=` it is that of one rank here. It is copied, and free afterwards;
-        without it, `gradient(name)` holds the gradient already. Returns at once.
+        `gradient` has the parameter's form: one array, or a list with one for each rank of this
+        process; with `rank=` it is the array of that rank. It is copied, so the caller may reuse
+        it. Without `gradient`, `gradient(name)` holds it already. Returns at once.
 
-        Raises KeyError for a name that is no parameter's, ValueError for a gradient that was ready
-        before or has another shape or place, TypeError for another dtype.
+        Raises KeyError for an unknown name; ValueError for a gradient that was ready before or has
+        another shape or device; TypeError for another dtype.
         """
         here = self._here(name, rank)
         given = {} if gradient is None else self._given(name, gradient, here, rank)
@@ -141,7 +141,7 @@ class DataParallel:
         self._launch()
 
     def unused(self, name: Name, *, rank: int | None = None) -> None:
-        """This step computes no such gradient here: it counts as zeros, and its bucket may go."""
+        """Declare that this step computes no such gradient: it counts as zeros in its bucket."""
         for each in self._here(name, rank):
             if (name, each) not in self._held:
                 self._views[name][each][...] = 0
@@ -149,13 +149,14 @@ class DataParallel:
         self._launch()
 
     def finish(self) -> dict[Name, Any]:
-        """All gradients of the step are handed over: each parameter's reduction, by name.
+        """End the step, once all gradients are handed over: each parameter's reduction, by name.
 
-        They are as the parameters were given, in the memory of `gradient(name)`, and hold until the
-        next step's gradients come. Returns at once. In `no_sync` they are this rank's own sums.
+        Reductions have the parameters' form, in the memory of `gradient(name)`, and stay valid
+        until the next step's gradients. Returns at once. In `no_sync` they are this rank's own
+        sums.
 
-        Raises ValueError, which names what is missing, unless `unused="zero"`; nothing is lost by
-        it: hand these over, or say `unused(name)`, and finish again.
+        Raises ValueError, which names the missing gradients, unless `unused="zero"`. The step is
+        not lost: hand these over, or call `unused(name)`, and finish again.
         """
         if not self._is_local:
             missing = self._not_ready()
@@ -170,18 +171,18 @@ class DataParallel:
         return {name: self.gradient(name) for name in self._views}
 
     def reset(self) -> None:
-        """Forget the step that has begun, and what `no_sync` added up.
+        """Drop the current step, and the sums of `no_sync`.
 
-        Where other ranks have launched buckets that this one has not, they wait for it in vain.
+        Other ranks that have launched further buckets wait for this rank in vain.
         """
         self._held.clear()
         self._begin()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Inside, gradients are added up here and nothing is sent; `ready` may be called again.
+        """Within the block, sum gradients on this rank and send nothing; `ready` may be repeated.
 
-        The next step outside adds its gradients and reduces the sum. ValueError inside of a step.
+        The next step outside adds its gradients and reduces the sum. ValueError within a step.
         """
         if self._ready:
             raise ValueError("a step has begun: finish() it first, or reset()")
@@ -194,7 +195,7 @@ class DataParallel:
     def _given(
         self, name: Name, gradient: Any, here: Sequence[int], rank: int | None
     ) -> dict[int, Any]:
-        """The gradients by the number of the rank here, as they should be."""
+        """The gradients by the number of the rank here, checked."""
         parameter, what = self._weights.parameter(name), f"gradient {name!r}"
         if rank is not None:
             gradient = [gradient if each in here else None for each in self._all]
@@ -203,7 +204,7 @@ class DataParallel:
         return {each: rows[each] for each in here}
 
     def _here(self, name: Name, rank: int | None) -> Sequence[int]:
-        """The numbers here of the ranks that are meant, none of which is ready yet."""
+        """The numbers of the named ranks here; ValueError if the gradient of one is ready."""
         self._weights.parameter(name)
         here: Sequence[int] = self._all
         if rank is not None:
@@ -222,8 +223,10 @@ class DataParallel:
             self._missing[self._bucket_of[name]] -= 1
 
     def _launch(self) -> None:
-        """Launch what is whole, in the order of the plan: a bucket waits for those before it, or
-        ranks whose gradients come in another order would meet in different calls."""
+        """Launch full buckets, in the order of the plan; a bucket waits for the buckets before it.
+
+        Otherwise ranks whose gradients come in different orders would match different calls.
+        """
         if self._is_local:
             return
         while len(self._works) < len(self._buckets) and not self._missing[len(self._works)]:

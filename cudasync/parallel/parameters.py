@@ -1,4 +1,4 @@
-"""Floor 5. The parameters of a model, as they are given: by name or in a row, one array a rank."""
+"""Floor 5. The parameters of a model in the caller's form: by name or in a row, an array a rank."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Weights:
     """Each parameter's arrays, one for each rank of this process, in the order of their use."""
 
     def __init__(self, given: Any, comm: Communicator) -> None:
-        """ValueError for no parameters, and for such that do not fit the ranks."""
+        """ValueError for no parameters, and for parameters that do not fit the ranks."""
         pairs = dict(given) if isinstance(given, Mapping) else dict(enumerate(list(given)))
         if not pairs:
             raise ValueError("there are no parameters")
         self.arrays: dict[Name, list[Any]] = {}
         self.known: dict[Name, Parameter] = {}
-        # Those that were given alone, not in a list: so their gradients come back.
+        # Parameters that were given alone, not in a list; their gradients are returned alone, too.
         self.alone: set[Name] = set()
         for name, each in pairs.items():
             what = f"parameter {name!r}"
@@ -34,11 +34,11 @@ class Weights:
                 self.alone.add(name)
 
     def parameter(self, name: Name) -> Parameter:
-        """KeyError, which names what there is, for another name."""
+        """The parameter of a name; KeyError, which lists the names, for an unknown name."""
         if name not in self.known:
             raise KeyError(f"{name!r} is no parameter: {', '.join(map(repr, self.known))}")
         return self.known[name]
 
     def as_given(self, name: Name, arrays: list[Any]) -> Any:
-        """The array alone where the parameter was alone, else a list."""
+        """The array alone if the parameter was given alone, else a list."""
         return arrays[0] if name in self.alone else list(arrays)

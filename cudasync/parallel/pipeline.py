@@ -1,7 +1,7 @@
 """Floor 5. Pipeline parallel: a model in stages, each on a rank, and batches in parts.
 
-A stage is two functions of the caller's. What goes from stage to stage is sent and received by the
-communicator, as ops, so a stage works on one micro-batch while another is under way elsewhere.
+A stage is two functions of the caller's. The communicator sends and receives arrays between stages,
+as ops, so stages work on different micro-batches at the same time.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class Stage:
-    """A part of a model: how it computes a micro-batch, and the gradients of one.
+    """A part of a model: its computation of a micro-batch, and of the gradients.
 
-    `forward(x)` gives a pair: what the next stage takes, and anything that `backward` needs.
-    `backward(kept, gradient)` takes the gradient of that output, adds what it finds to the stage's
-    own gradients, and gives the gradient of `x` (the first stage: None will do).
+    `forward(x)` returns a pair: the output for the next stage, and data that `backward` needs.
+    `backward(kept, gradient)` takes this data and the gradient of the output. It adds to the
+    stage's own gradients, and returns the gradient of `x`; the first stage may return None.
 
-    `takes` is the shape of one row of `x`, without the axis of the batch, and its dtype: what the
-    stage receives. The first stage needs none.
+    `takes` is the shape of one received row of `x`, without the axis of the batch, and its dtype.
+    The first stage needs none.
     """
 
     def __init__(
@@ -59,14 +59,15 @@ class Stage:
 class Pipeline:
     """Stages, one on each rank, through which a batch goes in micro-batches.
 
-    `stages` has one for each rank of this process, or is that one. `loss(y, target)` gives the loss
-    of a micro-batch and the gradient of `y`; it is needed where the last rank is. A sum over
-    micro-batches is that over the batch: who wants the mean divides by the rows of the batch.
+    `stages` is a list with one stage for each rank of this process, or a single stage. `loss(y,
+    target)` returns the loss of a micro-batch and the gradient of `y`; the process of the last rank
+    needs it. Losses of micro-batches are summed to the loss of the batch, so for a mean divide by
+    the rows of the batch.
 
-    `schedule` is "1f1b" or "gpipe". With "1f1b" stage s of S keeps what at most S - s micro-batches
-    need for their backward, with "gpipe" all. Raises ValueError for another schedule, for stages
-    that do not fit the ranks, and, between processes, where ranks do not say the same: they compare
-    that once, which blocks.
+    `schedule` is "1f1b" or "gpipe". With "1f1b" stage s of S keeps the backward data of at most S -
+    s micro-batches, with "gpipe" of all. Raises ValueError for an unknown schedule, for stages that
+    do not fit the ranks, and, between processes, if the ranks' arguments differ. The ranks compare
+    them once, which blocks.
     """
 
     def __init__(
@@ -107,20 +108,21 @@ class Pipeline:
     def step(self, x: Any = None, target: Any = None, *, rows: int | None = None) -> list[Any]:
         """Push a forward and a backward of each micro-batch; returns at once.
 
-        `x` is the batch, on the device of the first rank, and `target` what `loss` compares with,
-        on that of the last; other ranks give None, and say `rows=` where they have neither. The
-        first axis of both is cut into micro-batches, the longer ones first. Returns the losses by
-        micro-batch where the last rank is, else an empty list.
+        `x` is the batch, on the device of the first rank, and `target` the argument of `loss`, on
+        the device of the last rank. Other ranks give None, and a process with neither gives
+        `rows=`. The first axis of both is cut into micro-batches, the longer ones first. Returns
+        the losses by micro-batch in the process of the last rank, else an empty list.
 
-        Raises ValueError for rows that are not the same, or fewer than micro-batches, and TypeError
-        for what the functions should not have returned; then other ranks wait in vain.
+        Raises ValueError for row counts that differ, or are fewer than micro-batches. Raises
+        TypeError for wrong results of the functions; other ranks then wait in vain.
         """
         run = _Run(self, *self._batch(x, target, rows))
         left = {
             rank: SCHEDULES[self.schedule](rank, self.comm.size, self.micro_batches)
             for rank in self.comm.ranks
         }
-        # By turns, each stage as far as what it receives has been sent by a stage that is here.
+        # Stages take turns. A stage takes its next step if the input is sent, or comes from another
+        # process.
         while count := sum(map(len, left.values())):
             for rank, steps in left.items():
                 if steps and run.is_sent(rank, steps[0]):
@@ -154,7 +156,7 @@ class Pipeline:
 
 
 class _Run:
-    """One step of a pipeline under way: what was sent, and what is kept for backwards."""
+    """One step of a pipeline under way: steps that are done, and data kept for backwards."""
 
     def __init__(self, pipeline: Pipeline, x: Any, target: Any, cuts: list[slice]) -> None:
         self._pipeline = pipeline
@@ -164,20 +166,20 @@ class _Run:
         self._target = target
         self._cuts = cuts
         self.losses: list[Any] = []
-        # By rank and number of the micro-batch: what the stage keeps, and what is like its output,
-        # whose gradient comes back.
+        # By rank and number of the micro-batch: the stage's data for backward, and shape and dtype
+        # of its output, whose gradient comes back. The last stage has the gradient itself.
         self._kept: dict[tuple[int, int], tuple[Any, Any]] = {}
         self._done: set[tuple[int, Step]] = set()
 
     def is_sent(self, rank: int, step: Step) -> bool:
-        """True where nothing has to be received, or its sender is in another process or is past."""
+        """True if the step receives nothing, or from another process, or its send is pushed."""
         source = rank - 1 if step.kind == "forward" else rank + 1
         if not 0 <= source <= self._last or source not in self._comm.ranks:
             return True
         return (source, step) in self._done
 
     def do(self, rank: int, step: Step) -> None:
-        """Push it."""
+        """Push the step."""
         (self._forward if step.kind == "forward" else self._backward)(rank, step.number)
         self._done.add((rank, step))
 

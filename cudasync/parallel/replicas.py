@@ -1,7 +1,7 @@
-"""Floor 5. Several devices in one process: copies on each, parts for each, and back to one.
+"""Floor 5. Several devices in one process: a copy or a part for each, and back to one array.
 
-Arrays stand alone or in lists, tuples and dicts, which keep their form. Everything is pushed: each
-call returns at once, and its results are ordered with all else by their bytes.
+Arrays stand alone or in lists, tuples and dicts, which keep their form. Each call consists of
+pushes and returns at once; hazards on the bytes order its results with all other ops.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 def replicate(x: Any, devices: Sequence[Any]) -> list[Any]:
     """A copy of `x` for each device, in their order; none shares memory with `x`.
 
-    `x` is an array, also a view or a NumPy array, or lists, tuples and dicts of such. `devices` are
-    ordinals, Devices or "cpu"; one may come several times. Each device that has its copy hands it
-    on. ValueError for no devices, TypeError for what is no array.
+    `x` is an array, a view or a NumPy array, or lists, tuples and dicts of these. `devices` are
+    ordinals, Devices or "cpu"; a device may come several times. Each device that has its copy
+    passes it on. ValueError for no devices, TypeError for anything but arrays.
     """
     places = _places(devices)
 
     def on_each(each: Any) -> list[Any]:
         source = _array(each)
         made = [empty(source.shape, source.dtype, device=device) for device in places]
-        # Begun where it is, if it is anywhere: the others then have it from a neighbour.
+        # Begin on the source's device, if it is in the list; others then copy from a neighbour.
         first = next((n for n, device in enumerate(places) if device == source.device), 0)
         copy(made[first], source, name="replicate")
         tree_broadcast([*made[first:], *made[:first]], "replicate", 0)
@@ -43,10 +43,10 @@ def replicate(x: Any, devices: Sequence[Any]) -> list[Any]:
 
 
 def scatter(x: Any, devices: Sequence[Any], axis: int = 0) -> list[Any]:
-    """Part r of `x` along `axis`, copied to device r: as long as each other, or one longer.
+    """Part r of `x` along `axis`, copied to device r; lengths of parts differ by at most one.
 
-    As `replicate` takes arrays and devices. The longer parts come first, and parts of what is
-    shorter than there are devices may be empty. ValueError for an axis that an array lacks.
+    Arguments are as for `replicate`. The longer parts come first. With fewer elements than devices
+    some parts are empty. ValueError for an axis that an array lacks.
     """
     places = _places(devices)
 
@@ -66,11 +66,11 @@ def scatter(x: Any, devices: Sequence[Any], axis: int = 0) -> list[Any]:
 
 
 def gather(parts: Sequence[Any], device: Any = None, axis: int = 0) -> Any:
-    """One array of all parts along `axis`, on `device` (default: where the first part is).
+    """One array of all parts along `axis`, on `device` (default: the first part's device).
 
-    The inverse of `scatter`: parts may be of any lengths, views, on any devices; or lists, tuples
-    and dicts of one form. ValueError for no parts and for shapes that differ beyond that axis,
-    TypeError for dtypes that do.
+    The inverse of `scatter`. Parts may have any lengths, be views, and be on any devices; or they
+    are lists, tuples and dicts of one form. ValueError for no parts and for shapes that differ
+    beyond that axis; TypeError for different dtypes.
     """
     given = list(parts)
     if not given:
@@ -117,7 +117,7 @@ def shares(length: int, count: int) -> list[slice]:
 
 
 def _by_device(x: Any, make: Callable[[Any], list[Any]], count: int) -> list[Any]:
-    """What `make` gives for each array, as one tree for each device."""
+    """The results of `make` for each array, as one tree for each device."""
     if isinstance(x, dict):
         columns = {key: _by_device(each, make, count) for key, each in x.items()}
         return [{key: row[n] for key, row in columns.items()} for n in range(count)]

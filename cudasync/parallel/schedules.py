@@ -1,8 +1,8 @@
-"""Floor 5. Schedules of a pipeline: in which order a stage does its forwards and backwards.
+"""Floor 5. Schedules of a pipeline: the order of a stage's forwards and backwards.
 
-A schedule is a list of steps for each stage, and follows from counts alone: how many stages, and
-how many micro-batches. What a step needs of other stages it receives, so any order in which each
-stage keeps to its own list is right.
+A schedule is a list of steps for each stage, and depends only on the counts of stages and
+micro-batches. A step receives its input from other stages. So any order is right in which each
+stage follows its own list.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def gpipe(stage: int, stages: int, count: int) -> list[Step]:
 
 
 def one_forward_one_backward(stage: int, stages: int, count: int) -> list[Step]:
-    """1F1B (Narayanan et al., 2019): a stage keeps as many as there are stages from it on, no more.
+    """1F1B (Narayanan et al., 2019): a stage keeps one micro-batch for each stage from it on.
 
-    It begins with the forwards that the stages behind it need to be busy; then each backward frees
-    what the next forward takes.
+    A stage begins with enough forwards to keep the later stages busy. Then each backward frees the
+    memory for the next forward.
     """
     ahead = min(stages - stage - 1, count)
     steps = [Step("forward", number) for number in range(ahead)]
@@ -48,7 +48,7 @@ SCHEDULES: dict[str, Callable[[int, int, int], list[Step]]] = {
 
 
 def most_kept(steps: Sequence[Step]) -> int:
-    """For how many micro-batches at once a stage keeps what their backward needs."""
+    """The most micro-batches at once whose backward data a stage keeps."""
     kept = most = 0
     for step in steps:
         kept += 1 if step.kind == "forward" else -1

@@ -1,7 +1,7 @@
 """Floor 5. Tensor parallel: one matrix product on several ranks, with collectives in the step.
 
-A weight is cut by columns or by rows. Columns first and rows after it, with what is elementwise
-between, need one all_reduce forwards and one backwards (Shoeybi et al., 2019):
+A weight is cut by columns or by rows. A product by columns, elementwise operations and a product by
+rows need one all_reduce forwards and one backwards (Shoeybi et al., 2019):
 
     y = all_reduce(tanh(x @ columns) @ rows)
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Split:
-    """A weight of which each rank has a part along `axis`; `weights` are those that are here."""
+    """A weight of which each rank has a part along `axis`; `weights` are this process's parts."""
 
     axis: int
 
@@ -56,21 +56,22 @@ class ColumnParallel(_Split):
     """`x @ weight` where each rank has columns of the weight: the first of a pair.
 
     `weight` is the whole matrix, the same in all processes, on any device. Arrays are lists with
-    one for each rank of this process, or alone where there is one; results are lists. All is
-    pushed, nothing waits. Ranks have as many columns as each other, or one more. TypeError and
-    ValueError for a weight that is no matrix, and as the communicator and `@` raise them.
+    one array for each rank of this process; a process with one rank may give the array alone.
+    Results are lists. Every call pushes and returns at once. Ranks' counts of columns differ by at
+    most one. Raises TypeError and ValueError for a weight that is no matrix, and the errors of the
+    communicator and of `@`.
     """
 
     axis = 1
 
     def forward(self, x: Any) -> list[Any]:
-        """From `x`, the same on all ranks, each rank's columns of the product; nothing is sent."""
+        """Each rank's columns of the product; `x` is the same on all ranks. Nothing is sent."""
         return self._products(x)
 
     def backward(self, x: Any, gradient: Any) -> tuple[list[Any], list[Any]]:
         """The gradients of `x`, the same on all ranks, and of `weights`.
 
-        The former is an all_reduce, under way while the latter is computed.
+        The gradient of `x` is an all_reduce, which overlaps with the gradient of `weights`.
         """
         of_x = self._of_inputs(gradient)
         self.comm.all_reduce(of_x, priority=1)
@@ -78,15 +79,15 @@ class ColumnParallel(_Split):
 
 
 class RowParallel(_Split):
-    """`x @ weight` where each rank has rows of the weight, and as many columns of `x`: the second.
+    """`x @ weight` where each rank has rows of the weight, and the same columns of `x`: the second.
 
-    As `ColumnParallel` in all else, of whose results it takes what is elementwise.
+    Otherwise like `ColumnParallel`, whose results, after elementwise operations, are its input.
     """
 
     axis = 0
 
     def forward(self, x: Any) -> list[Any]:
-        """From each rank's columns of `x` the whole product on all ranks, by an all_reduce."""
+        """The whole product on all ranks, from each rank's columns of `x`, by an all_reduce."""
         y = self._products(x)
         self.comm.all_reduce(y, priority=1)
         return y

@@ -1,8 +1,8 @@
 """The tower. The pytest plugin: options for tests marked `gpu`, and fixtures for any test.
 
 pytest loads this in every project where cudasync is installed. So nothing here imports NumPy or
-CUDA, prints, or has a hook for each test; what does is loaded once one of the options is given,
-or one of the fixtures is asked for.
+CUDA, prints, or hooks into each test. The modules that do so are loaded at the first use of an
+option or a fixture.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    # The first test that uses CUDA settles it for all, whether it asks for several or not.
+    # The first test that uses CUDA fixes the number of devices for all tests.
     if any("gpus" in getattr(item, "fixturenames", ()) for item in items):
         os.environ.setdefault("CUDASYNC_SOFTGPU_DEVICES", SEVERAL)
 
@@ -61,6 +61,6 @@ def gpus() -> Callable[[int], list[Device]]:
 
 @pytest.fixture
 def latch(gpu: Device) -> Iterator[Latch]:
-    """A `cudasync.testing.Latch` of the first device, which lets go at the end of the test."""
+    """A `cudasync.testing.Latch` of the first device, released at the end of the test."""
     with import_module("cudasync.testing").Latch(gpu) as held:
         yield held

@@ -1,4 +1,4 @@
-"""The tower. Tools for users' own tests: latches, orders and checks of a program, random ones."""
+"""The tower. Tools for users' own tests: latches, orders, checks, random programs."""
 
 from __future__ import annotations
 

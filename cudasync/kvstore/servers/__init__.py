@@ -1,1 +1,1 @@
-"""Floor 5. Parameter servers: keys spread over processes that update them as pushes come."""
+"""Floor 5. Parameter servers: keys spread over processes that update them as pushes arrive."""

@@ -1,4 +1,4 @@
-"""Floor 5. An optimizer at work on a server: NumPy, in place, in blocks that stay in the cache."""
+"""Floor 5. An optimizer on a server: NumPy, in place, in blocks that stay in the cache."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     Value = np.ndarray[Any, Any]
     State = dict[str, Value]
 
-# Elements in a block: the handful of temporaries of a rule fit in a core's own cache.
+# Elements in a block: the few temporaries of a rule fit in a core's own cache.
 _BLOCK = 1 << 15
 
 
 class Arithmetic:
-    """The updates of one optimizer; any number of threads, each on a key of its own."""
+    """The updates of one optimizer, by any number of threads, each on a key of its own."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
@@ -30,15 +30,15 @@ class Arithmetic:
         return made
 
     def update(self, weight: Value, gradient: Value, state: State) -> None:
-        """Change `weight` and `state`, which are contiguous, in place; it never raises half-way.
+        """Change `weight` and `state`, which are contiguous, in place; never raises half-way.
 
-        The bits are those of whole arrays: a block takes part in no other block's numbers.
+        Blocks give the same bits as whole arrays, because no block depends on another block.
         """
         with np.errstate(all="ignore"):
             if self.optimizer.is_elementwise:
                 self._by_blocks(weight, gradient, state)
                 return
-            # Its temporaries are as long as the key, and may find no memory.
+            # The temporaries of this update are as long as the key, so memory may run out.
             made = weight.copy(), {name: each.copy() for name, each in state.items()}
             self._whole(made[0], gradient, made[1])
             weight[...] = made[0]
@@ -56,7 +56,7 @@ class Arithmetic:
         after = numbers
         for start in range(0, flat.size, _BLOCK):
             part = slice(start, start + _BLOCK)
-            # Every block begins with the numbers as they were.
+            # Every block begins with the numbers of before the update.
             after = {name: each.copy() for name, each in numbers.items()}
             held = {name: each[part] for name, each in arrays.items()}
             self._whole(flat[part], given[part], {**held, **after})
@@ -65,7 +65,7 @@ class Arithmetic:
 
 
 class _On:
-    """What an optimizer's `update` computes with."""
+    """The arithmetic of an optimizer's `update`."""
 
     def __init__(self, rules: dict[str, Any], rate: Value) -> None:
         self._rules = rules

@@ -1,7 +1,7 @@
-"""Floor 5. Servers that are ranks of MPI: the last ones, which do nothing else.
+"""Floor 5. Servers on ranks of MPI: the last ranks, which do nothing else.
 
-A server listens to each worker by a request of its own, so one that is dead is found where MPI
-tells, and the others are heard.
+A server listens to each worker by a separate request. So it notices a dead worker if MPI reports
+the death, and still hears the other workers.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class MpiServers:
-    """A worker's way to the servers, which are the last ranks of `handle`."""
+    """A worker's transport to the servers, which are the last ranks of `handle`."""
 
     def __init__(self, handle: Any, servers: int) -> None:
         self.servers = servers
         self._handle, self._MPI = handle, library()
         self._first = handle.size - servers
         self._lost: dict[int, str] = {}
-        # What MPI may still read or write after a deadline.
+        # Memory that MPI may still read or write after a deadline.
         self._let_go: list[Any] = []
 
     def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
-        """As `Transport.ask`. MPI loses nothing, so a server that is late is lost."""
+        """As `Transport.ask`. MPI loses nothing, so a late server is lost."""
         if server in self._lost:
             raise ServerLost(server, self._lost[server])
         post = Post(self._MPI, self._handle, self._first + server, seconds, self._let_go)
@@ -56,7 +56,7 @@ class MpiServers:
         return answer
 
     def close(self, is_last: bool) -> None:
-        """Nothing: a server ends when all workers have left, or are dead."""
+        """Do nothing: a server ends when all workers have left or are dead."""
 
 
 def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
@@ -65,7 +65,7 @@ def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
     heads = {worker: bytearray(LONGEST_HEAD) for worker in range(handle.size - servers)}
     waiting = {w: handle.Irecv([head, MPI.BYTE], source=w, tag=ASKS) for w, head in heads.items()}
     named: dict[int, str] = {}
-    # What MPI may still read or write of those that were late.
+    # Memory of late exchanges that MPI may still read or write.
     let_go: list[Any] = []
     # Received arrays, one question at a time: new memory for each would cost more than the copy.
     scratch = np.empty(0, np.uint8)
@@ -98,7 +98,8 @@ def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
                     answer(worker, status.Get_count(MPI.BYTE))
                     patience = Patience()
             except (Late, MPI.Exception):
-                # Dead, or as good as dead: it asks no more. Others go on, and wait not for it.
+                # The worker is dead or too late: the server drops it. The other workers go on
+                # and do not wait for it.
                 del waiting[worker]
                 if worker in named:
                     messages.answered(server, Question(named[worker], "leave", [], []))
@@ -108,9 +109,9 @@ def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
 def join(
     servers: int, folder: Any, timeout: float, silence_s: float
 ) -> tuple[MpiServers, int, int]:
-    """A worker's way, its rank, and their number; a server's rank serves, and then ends.
+    """A worker's transport, its rank, and the number of workers. A server's rank serves, then ends.
 
-    Blocks until all ranks are here; CollectiveTimeout where one does not come. ValueError where no
+    Blocks until all ranks are here; CollectiveTimeout if a rank does not come. ValueError if no
     rank would be a worker.
     """
     size = library().COMM_WORLD.size

@@ -1,7 +1,7 @@
-"""Floor 5. Servers that are actors of Ray, found by name: the one place that meets Ray.
+"""Floor 5. Servers that are actors of Ray, found by name: the one place that calls Ray.
 
-With a folder an actor that dies is started again by Ray, and has from there all that it had. Ray's
-own token stays on; a cluster that is started here listens on the loopback interface alone.
+With a folder Ray starts a dead actor again, which restores all its data from there. Ray's own token
+stays on; a cluster that is started here listens on the loopback interface alone.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     Value = np.ndarray[Any, Any]
 
 _NAMESPACE = "cudasync"
-# Ray's word for "this machine alone", from other systems: it then takes 127.0.0.1 for its address,
-# and binds its ports to it. It is read when Ray is imported.
+# Ray's setting for "this machine alone", meant for other systems. Ray then takes the address
+# 127.0.0.1 and binds its ports to it. Ray reads the setting when it is imported.
 _ALONE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
-# Below what Ray puts into its store of objects, 100 KiB; to copy as much costs less than an array
-# of its own.
+# Ray puts objects of 100 KiB and more into its object store. Copying arrays up to this size into
+# the message costs less than sending them as objects.
 _SHORT_BYTES = 80 << 10
 
 
 def library() -> Any:
-    """Ray, connected: to what the program did, else as RAY_ADDRESS says, else to one of our own.
+    """Ray, connected to the program's cluster, else to RAY_ADDRESS, else to a cluster of our own.
 
-    BackendUnavailable without Ray, and where a cluster of our own would be open to others.
+    BackendUnavailable without Ray, and if a cluster of our own would be open to other machines.
     """
     is_ours = "RAY_ADDRESS" not in os.environ
     if is_ours and "ray" not in sys.modules:
@@ -78,14 +78,13 @@ def _start(ray: Any) -> None:
 
 
 class ServerActor:
-    """A server in a process of Ray's, which answers one question at a time."""
+    """A server in a process of Ray's, which answers one request at a time."""
 
     def __init__(self, number: int, count: int, folder: Any, silence_s: float) -> None:
         self._server = Server(number, count, folder, silence_s=silence_s)
 
     def ask(self, message: bytes, *arrays: Value) -> Any:
-        """The answer's message, and arrays that are long, which Ray copies before the next
-        question."""
+        """The answer's message, and long arrays, which Ray copies before the next request."""
         told, forms, at = messages.opened(message)
         given = list(arrays) if arrays else messages.arrays_in(message, forms, at)
         found, out = messages.answered(self._server, messages.question_of(told, given))
@@ -93,12 +92,12 @@ class ServerActor:
         return (answer, *beside) if beside else answer
 
     def process(self) -> int:
-        """The number of its process."""
+        """The id of the actor's process."""
         return os.getpid()
 
 
 class RayServers:
-    """A worker's way to `servers` actors, which are started unless they are there."""
+    """A worker's transport to `servers` actors, which are started unless they exist."""
 
     def __init__(self, servers: int, group: str, folder: Any, silence_s: float) -> None:
         self._ray = ray = library()
@@ -110,12 +109,12 @@ class RayServers:
                 name=f"{group}-{number}-of-{servers}",
                 namespace=_NAMESPACE,
                 get_if_exists=True,
-                # Not the process that was first keeps it alive, but the last that leaves.
+                # An actor lives until the last worker leaves, not only as long as its creator.
                 lifetime="detached",
                 num_cpus=0,
-                # Without a folder another would begin with nothing, as if nothing had been.
+                # Without a folder a restarted actor would be empty, and the loss would be hidden.
                 max_restarts=-1 if self._is_kept else 0,
-                # A question that may have been answered is asked again by us, with its number.
+                # We repeat a request that may have been answered, with its number.
                 max_task_retries=0,
             ).remote(number, servers, folder, silence_s)
             for number in range(servers)
@@ -134,7 +133,7 @@ class RayServers:
         except errors.RayActorError as error:
             is_away = isinstance(error, errors.ActorUnavailableError)
             if getattr(error, "actor_init_failed", False):
-                # Its folder is of other servers, or damaged: another attempt would find the same.
+                # The folder belongs to other servers, or is damaged, so a retry would fail, too.
                 raise ServerLost(server, str(error).strip().splitlines()[-1]) from error
             if is_away or self._is_kept:
                 raise ServerUnavailable(server, _first_line(error)) from error
@@ -153,9 +152,9 @@ class RayServers:
 
 
 def _packed(head: bytes, arrays: list[Value]) -> tuple[bytes, list[Value]]:
-    """A message with its arrays where they are short, and those that go beside it.
+    """A message, with short arrays inside it, and the long arrays that go beside it.
 
-    Bytes alone, and arrays by themselves, are what Ray moves without pickling around them.
+    Ray moves bytes alone and arrays alone without extra pickling.
     """
     if sum(each.nbytes for each in arrays) <= _SHORT_BYTES:
         return messages.framed(head, arrays), []

@@ -1,7 +1,8 @@
-"""Floor 5. The folder from which a server comes back: a checkpoint, and a journal since then.
+"""Floor 5. The folder from which a server recovers: a checkpoint, and a journal since then.
 
-`server-N.state` is a checkpoint and names the journal that goes on from it, `server-N.K.journal`. A
-new checkpoint begins the next journal first, so between the two there may be several in a row.
+`server-N.state` is a checkpoint and names the journal that follows it, `server-N.K.journal`. A new
+checkpoint begins the next journal before it is written, so a folder may have several journals in a
+row.
 """
 
 from __future__ import annotations
@@ -20,17 +21,16 @@ if TYPE_CHECKING:
 
     Value = np.ndarray[Any, Any]
 
-# A journal that is longer than this, and than what a checkpoint of the values would be some times
-# over, makes room for the next.
+# A checkpoint is due once the journal is longer than this, and than four checkpoints.
 LONG_BYTES = 256 << 20
 
 
 class Folder:
-    """Where server `number` keeps what it has."""
+    """The files of server `number`."""
 
     def __init__(self, path: Any, about: dict[str, int], long_bytes: int = LONG_BYTES) -> None:
         self._path = os.path.abspath(os.fspath(path))
-        # Which server this is, of how many; every file begins with it.
+        # The number of this server and the count of servers; every file begins with them.
         self._about, self._number = about, about["server"]
         self._long_bytes = long_bytes
         self._enough_bytes = long_bytes
@@ -38,10 +38,10 @@ class Folder:
         self._journal: Journal | None = None
 
     def open(self, replay: Callable[[Shard, Any, list[Value]], None]) -> Shard:
-        """The shard as it was when its server ended; an empty one in an empty folder.
+        """The shard as it was when its server ended; an empty shard for an empty folder.
 
-        `replay(shard, record, arrays)` makes a change again. ValueError where the folder is of
-        another number of servers, or damaged.
+        `replay(shard, record, arrays)` repeats a change. ValueError if the folder is damaged, or
+        belongs to another number of servers.
         """
         os.makedirs(self._path, exist_ok=True)
         shard, first = Shard(), 0
@@ -66,7 +66,7 @@ class Folder:
         return shard
 
     def note(self, record: Any, arrays: list[Value]) -> None:
-        """Write down a change that is about to be made; OSError where that can not be."""
+        """Write down a change before it is made; OSError if this fails."""
         assert self._journal is not None
         self._journal.append(record, arrays)
 
@@ -76,24 +76,24 @@ class Folder:
         return self._journal is not None and self._journal.size_bytes > self._enough_bytes
 
     def checkpoint(self, shard: Shard) -> None:
-        """Write all, and begin a journal from there; OSError leaves all that the folder had."""
+        """Write a checkpoint and begin a new journal. On OSError the old files remain valid."""
         begun = self._generation + 1
 
         def turn() -> dict[str, Any]:
-            # No push is on its way: what comes next goes into the new journal.
+            # No push is under way, so the next one goes into the new journal.
             after = self._begun(begun)
             if self._journal is not None:
                 self._journal.close()
             self._journal, self._generation = after, begun
             return {**self._about, "journal": begun}
 
-        # If it fails, another is tried once the next journal is as long again.
+        # If it fails, the next attempt comes once the new journal is as long.
         shard.checkpoint(self._state, turn)
         self._drop_before(begun)
         self._enough_bytes = max(self._long_bytes, 4 * os.path.getsize(self._state))
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the journal; nothing is written any more."""
         if self._journal is not None:
             self._journal.close()
 
@@ -107,7 +107,7 @@ class Folder:
             if not made.size_bytes:
                 made.append(self._about, [])
         except OSError:
-            # An empty one would say that the one before has ended.
+            # An empty journal would mean that the journal before it is complete.
             made.close()
             os.unlink(made.path)
             raise
@@ -117,7 +117,7 @@ class Folder:
         return os.path.join(self._path, f"server-{self._number}.{generation}.journal")
 
     def _drop_before(self, generation: int) -> None:
-        """Delete the journals that a checkpoint has made needless."""
+        """Delete the journals that a checkpoint replaces."""
         while generation > 0:
             generation -= 1
             with suppress(OSError):
@@ -127,7 +127,7 @@ class Folder:
 
 
 def raise_unless_alike(told: dict[str, Any], about: dict[str, Any], path: str) -> None:
-    """ValueError for the file of another server than this."""
+    """ValueError for the file of another server."""
     for name in ("server", "servers"):
         if told.get(name) != about[name]:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Floor 5. Servers in this process, asked by its threads: for programs to try, and for tests."""
+"""Floor 5. Servers in this process, called by its threads: for trying programs, and for tests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     Value = np.ndarray[Any, Any]
 
-# Whose answers are the server's own arrays.
+# Requests whose answers are the server's own arrays.
 _LENDS = frozenset({"push", "pull"})
 
 
 class InProcessServers:
-    """`servers` servers; stores that are given the same ones share their keys.
+    """`servers` servers; stores with the same servers share their keys.
 
-    With a `folder` the servers keep what they have there, and begin with what is there.
+    With a `folder` the servers keep their data there, and begin with the folder's data.
     """
 
     def __init__(self, servers: int = 1, folder: Any = None, **more: Any) -> None:
@@ -29,7 +29,7 @@ class InProcessServers:
         self.running = [self._begun(number) for number in range(servers)]
 
     def restart(self, server: int) -> None:
-        """End a server, with all that is in memory, and begin it anew."""
+        """End a server, which loses its memory, and start it again."""
         self.running[server].close()
         self.running[server] = self._begun(server)
 
@@ -46,11 +46,11 @@ class InProcessServers:
         return Server(number, self.servers, self._folder, **self._more)
 
     def close(self, is_last: bool) -> None:
-        """Nothing: who made the servers lets go of them."""
+        """Do nothing: the servers live as long as this object."""
 
 
 def received(arrays: list[Value], into: Value | None, *, copies: bool = False) -> list[Value]:
-    """The arrays of an answer, the first of them in `into`; with `copies` others are new, too."""
+    """The arrays of an answer, the first of them in `into`; `copies` also copies the others."""
     if into is None or not arrays:
         return [each.copy() for each in arrays] if copies else arrays
     np.copyto(into, arrays[0].reshape(into.shape), casting="no")

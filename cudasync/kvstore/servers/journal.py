@@ -1,8 +1,8 @@
-"""Floor 5. What a server has done since its checkpoint, on disk before anybody is told.
+"""Floor 5. A server's changes since its checkpoint, on disk before it acknowledges them.
 
-A record is written, and then the change is made and answered: what was acknowledged is in the file.
-It outlives the server's process, not the machine's power. A record that a server did not finish
-writing was never acknowledged, and is dropped.
+A record is written before the change is made and answered, so every acknowledged change is in the
+file. The file survives the end of the server's process, but not a power failure. A record that is
+cut off was never acknowledged, and is dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Value = np.ndarray[Any, Any]
 
-# A mark, the lengths of the head and of the arrays, and a CRC of both.
+# A mark, the lengths of the head and of the arrays, and a CRC of head and arrays.
 _FRAME = struct.Struct("<4sIQI")
 _MARK = b"csj1"
 
@@ -56,7 +56,7 @@ class Journal:
         self.size_bytes += _FRAME.size + len(head) + length
 
     def close(self) -> None:
-        """Write no more. Closing twice is harmless."""
+        """Close the file. Closing twice is harmless."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -67,7 +67,7 @@ class Journal:
             done += os.write(self._file, x[done:])
 
     def _take_back(self) -> None:
-        """Let the file end where the last whole record does."""
+        """Cut the file off after its last whole record."""
         try:
             os.ftruncate(self._file, self.size_bytes)
             os.lseek(self._file, self.size_bytes, os.SEEK_SET)
@@ -76,9 +76,9 @@ class Journal:
 
 
 def records(path: str, *, is_last: bool) -> Iterator[tuple[Any, list[Value]]]:
-    """The records of a file. One that was cut off ends the last file, which is shortened by it.
+    """The records of a file. A record that is cut off at the end of the last file is removed.
 
-    ValueError for a file that is damaged anywhere else.
+    ValueError for any other damage.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -95,7 +95,7 @@ def records(path: str, *, is_last: bool) -> Iterator[tuple[Any, list[Value]]]:
 
 
 def _record(file: Any, size: int) -> tuple[Any, list[Value]] | str | None:
-    """The next record; None for one that was cut off, a sentence for one that is damaged."""
+    """The next record; None for a record that is cut off, a sentence for a damaged record."""
     frame = file.read(_FRAME.size)
     if len(frame) < _FRAME.size:
         return None
@@ -106,7 +106,8 @@ def _record(file: Any, size: int) -> tuple[Any, list[Value]] | str | None:
         return None
     head, body = file.read(head_length), file.read(length)
     if zlib.crc32(body, zlib.crc32(head)) != check:
-        # Blocks of a file may come to disk in any order: the last record may be whole in length.
+        # Blocks of a file may reach the disk in any order, so the last record may have its full
+        # length and still be incomplete.
         return None if file.tell() == size else "its bytes are not those that were written"
     told, arrays, at = json.loads(head), [], 0
     for each in told["arrays"]:

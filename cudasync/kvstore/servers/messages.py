@@ -1,6 +1,6 @@
-"""Floor 5. Questions and answers as bytes: a head of JSON, and the arrays that it describes.
+"""Floor 5. Requests and answers as bytes: a head of JSON, and the arrays that it describes.
 
-Nothing that arrives is run: there is no code in a message.
+A message has no code, so nothing received is ever executed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Value = np.ndarray[Any, Any]
 
-# What a server may raise for a worker to have; anything else is a bug and comes as RuntimeError.
+# Errors of a server that a worker raises again. Any other error is a bug and becomes RuntimeError.
 _RAISED = {each.__name__: each for each in (KeyError, IndexError, TypeError, ValueError)}
 
 
@@ -29,23 +29,23 @@ def head_of(told: dict[str, Any], arrays: list[Value]) -> bytes:
 
 
 def told_of(question: Question) -> dict[str, Any]:
-    """What the head of a question tells."""
+    """The values in the head of a request."""
     return {"worker": question.worker, "name": question.name, "values": question.values}
 
 
 def question_of(told: dict[str, Any], arrays: list[Value]) -> Question:
-    """The question with this head."""
+    """The request with this head."""
     return Question(told["worker"], told["name"], told["values"], arrays)
 
 
 def told_by(head: bytes) -> tuple[dict[str, Any], list[tuple[np.dtype[Any], tuple[int, ...]]]]:
-    """What a head tells, and dtype and shape of each array that comes after it."""
+    """The values in a head, and dtype and shape of each array that follows it."""
     told = json.loads(head)
     return told, [(np.dtype(dtype), tuple(shape)) for dtype, shape in told.pop("arrays")]
 
 
 def framed(head: bytes, arrays: list[Value]) -> bytes:
-    """One message of a head and the bytes of these arrays, which begin at a multiple of 16."""
+    """One message: a head, and the bytes of these arrays, which begin at a multiple of 16."""
     head += b" " * (-(4 + len(head)) % 16)
     parts = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in arrays]
     return b"".join((len(head).to_bytes(4, "little"), head, *(each.data for each in parts)))
@@ -54,7 +54,7 @@ def framed(head: bytes, arrays: list[Value]) -> bytes:
 def opened(
     message: bytes | bytearray,
 ) -> tuple[dict[str, Any], list[tuple[np.dtype[Any], tuple[int, ...]]], int]:
-    """As `told_by`, and where in the message the bytes of arrays begin."""
+    """As `told_by`, and the offset of the arrays' bytes in the message."""
     end = 4 + int.from_bytes(message[:4], "little")
     return *told_by(bytes(message[4:end])), end
 
@@ -62,7 +62,7 @@ def opened(
 def arrays_in(
     message: bytes, forms: list[tuple[np.dtype[Any], tuple[int, ...]]], at: int
 ) -> list[Value]:
-    """The arrays that begin there, read-only."""
+    """The arrays that begin at offset `at`, read-only."""
     found = []
     for dtype, shape in forms:
         size = math.prod(shape) * dtype.itemsize
@@ -72,7 +72,7 @@ def arrays_in(
 
 
 def answered(server: Server, question: Question) -> tuple[dict[str, Any], list[Value]]:
-    """A server's answer as plain values; what it raises is one, too."""
+    """A server's answer as plain values; an exception is an answer, too."""
     try:
         found, out = server.ask(question)
     except ServerLost as error:
@@ -87,7 +87,7 @@ def answered(server: Server, question: Question) -> tuple[dict[str, Any], list[V
 
 
 def unwrapped(server: int, told: dict[str, Any], arrays: list[Value]) -> Answer:
-    """The answer, in the worker; raises what the server raised."""
+    """The answer, in the worker; raises the server's exception."""
     if "error" not in told:
         return told["found"], arrays
     kind, text, number = told["error"]

@@ -1,6 +1,6 @@
-"""Floor 5. Questions and answers as messages of MPI, with a deadline.
+"""Floor 5. Requests and answers as messages of MPI, with a deadline.
 
-The first message has the head and, where they are short, the arrays; long ones follow, in pieces.
+The first message has the head, and the arrays if they are short. Long arrays follow in pieces.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
     Value = np.ndarray[Any, Any]
 
-# Tags: of a question, of an answer; of what follows them, one more.
+# Tags of a request and of an answer. The messages that follow them have a tag that is one larger.
 ASKS, ANSWERS = 1, 3
-# The first message's bytes, and how many bytes of arrays may be among them.
+# The most bytes of the first message, and how many of these may be arrays.
 LONGEST_HEAD = 1 << 16
 _SHORT_BYTES = 1 << 14
 # A message's count is a C int.
 _PIECE_BYTES = 1 << 30
-# MPI moves bytes while it is called. So a wait asks at once for so long, and then sleeps between,
-# longer and longer. Not by sleep(0): on a machine that is busy who yields comes after all others,
-# and who has slept before them.
+# MPI moves bytes only during its calls. So a wait first polls for this long without a pause, and
+# then sleeps between polls, longer and longer. It does not use sleep(0): on a busy machine a thread
+# that yields runs after all other threads, and a thread that has slept runs before them.
 _SPIN_S = 0.00006
 _SHORTEST_SLEEP_S, _LONGEST_SLEEP_S = 0.00001, 0.001
-# As long as this it sleeps shortly, and so much longer for each byte on its way.
+# For this long the sleeps stay short: a constant, and more time for each byte under way.
 _RECENT_S, _BYTE_S, _RECENT_SLEEP_S = 0.5, 1e-8, 0.00005
 
 
 class Late(Exception):
-    """The other side did not do its part in time."""
+    """The other side was late."""
 
 
 class Patience:
-    """How a wait passes its time."""
+    """The pauses of a wait."""
 
     def __init__(self, size_bytes: int = 0) -> None:
         self._begun = time.monotonic()
@@ -47,7 +47,7 @@ class Patience:
         self._pause_s = _SHORTEST_SLEEP_S
 
     def wait(self) -> float:
-        """Wait a little; the seconds since the beginning."""
+        """Wait a little; returns the seconds since the beginning."""
         waited = time.monotonic() - self._begun
         if waited < _SPIN_S:
             return waited
@@ -58,7 +58,7 @@ class Patience:
 
 
 class Post:
-    """One exchange with rank `other`; `let_go` keeps what MPI still has at a deadline."""
+    """One exchange with rank `other`; `let_go` keeps memory that MPI still uses at a deadline."""
 
     def __init__(
         self, MPI: Any, handle: Any, other: int, seconds: float, let_go: list[Any]
@@ -78,7 +78,7 @@ class Post:
                 self._start(piece, tag + 1)
 
     def receive(self, tag: int, into: Value | None) -> tuple[dict[str, Any], list[Value]]:
-        """What is told, and the arrays; the first in `into`, if it has as many bytes."""
+        """The head's values and the arrays, the first of them in `into`, if it has equal size."""
         first, status = bytearray(LONGEST_HEAD), self._MPI.Status()
         request = self._handle.Irecv([first, self._MPI.BYTE], source=self._other, tag=tag)
         self._end(request, first, status)
@@ -100,7 +100,7 @@ class Post:
     def rest(
         self, first: bytearray, length: int, tag: int, memory: Callable[[int, int], Value]
     ) -> tuple[dict[str, Any], list[Value]]:
-        """The same once the first message is there; `memory(size, number)` is for an array."""
+        """The same, after the first message; `memory(size, number)` allocates each array."""
         told, forms, end = messages.opened(first)
         sizes = [math.prod(shape) * dtype.itemsize for dtype, shape in forms]
         is_short, arrays = sum(sizes) <= _SHORT_BYTES, []
@@ -119,7 +119,7 @@ class Post:
         return told, arrays
 
     def flush(self) -> None:
-        """Wait until what was sent is out of our hands."""
+        """Wait until MPI has taken all sent bytes."""
         for request, piece in self._sending:
             self._end(request, piece)
         self._sending.clear()

@@ -1,4 +1,4 @@
-"""Floor 5. Which server has which part of which key: the same on every worker."""
+"""Floor 5. The server of each part of each key, which is the same on every worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cudasync.array.array import Array
     from cudasync.kvstore.arguments import Key
 
-# MXNet's MXNET_KVSTORE_BIGARRAY_BOUND: a key with as many elements is on all servers.
+# MXNet's MXNET_KVSTORE_BIGARRAY_BOUND: a key with this many elements is on all servers.
 BIG_ELEMENTS = 1_000_000
 
 
@@ -23,15 +23,15 @@ class Part:
     def __init__(self, server: int, start: int, stop: int, shape: tuple[int, ...]) -> None:
         self.server = server
         self.start, self.stop = start, stop
-        # How the server has them.
+        # The shape of the part on its server.
         self.shape = shape
-        # Written by every op on this part, which puts them in the program's order.
+        # Written by every op on this part, so that these ops keep the program's order.
         self.token = Var()
-        # The newest version that was seen here.
+        # The newest version that this worker has seen.
         self.version = 0
 
     def of(self, x: Array) -> Array:
-        """The elements of an array of the key's size, which is contiguous: a view, or itself."""
+        """This part of a contiguous array of the key's size: a view, or the array itself."""
         if x.size == self.stop - self.start:
             return x
         return x.reshape(-1)[self.start : self.stop]
@@ -48,7 +48,7 @@ class Placed:
         if servers == 1 or size < big_elements:
             self.parts = [Part(_home(key, servers), 0, size, self.shape)]
             return
-        # Whole rows to each server, where there are as many, so that rows can be pulled there.
+        # Whole rows to each server, if there are enough rows, so that rows can be pulled there.
         has_rows = self.shape[0] >= servers
         units = self.shape[0] if has_rows else size
         unit = math.prod(shape[1:]) if has_rows else 1
@@ -60,7 +60,7 @@ class Placed:
 
     @property
     def is_by_rows(self) -> bool:
-        """True where every part has whole rows."""
+        """True if every part has whole rows."""
         return bool(self.shape) and self.parts[0].shape[1:] == self.shape[1:]
 
 

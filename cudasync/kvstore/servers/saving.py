@@ -1,4 +1,4 @@
-"""Floor 5. Optimizer states of servers in one file: the one that a store of a process writes."""
+"""Floor 5. Optimizer states of servers in one file, in the format of a store of one process."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def save(path: Any, keys: dict[Key, Placed], worker: Worker, *, with_optimizer: 
 
 
 def load(path: Any, keys: dict[Key, Placed], worker: Worker) -> None:
-    """Read a file, on every worker, and give the servers what is in it, on rank 0.
+    """Read a file, on every worker, and send its states to the servers, on rank 0.
 
-    ValueError where it does not fit.
+    ValueError if the file does not fit.
     """
     about, arrays = states.load(path)
     name = about["optimizer"]
@@ -73,7 +73,7 @@ def _own(array: Any, part: Any) -> Any:
 
 
 def as_path(folder: Any) -> str:
-    """The folder as a text that a server on this machine finds, too; it is made if need be."""
+    """The folder's absolute path, for servers on this machine; the folder is made if needed."""
     path: str = os.path.abspath(os.fspath(folder))
     os.makedirs(path, exist_ok=True)
     return path

@@ -1,6 +1,7 @@
-"""Floor 5. A server: what it is asked, and what it answers. Transports bring both.
+"""Floor 5. A server: its requests and answers, which transports carry.
 
-Any number of threads may ask. A question is a name, plain values, and arrays; so is an answer.
+Any number of threads may call. A request has a name, plain values, and arrays; an answer has values
+and arrays.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """What `worker` asks: a name of `QUESTIONS`, plain values, and arrays."""
+    """A request of `worker`: a name of `QUESTIONS`, plain values, and arrays."""
 
     worker: str
     name: str
@@ -34,15 +35,15 @@ class Question(NamedTuple):
     arrays: list[Value]
 
 
-# A worker that has not been heard of for so long is not waited for.
+# Other workers do not wait for a worker that has been silent for this long.
 SILENCE_S = 60.0
 
 
 class Server:
-    """Server `number` of `count`; with a folder it comes back from there with all it had.
+    """Server `number` of `count`; with a folder it recovers all its data from there.
 
-    A value that it answers is what it has: to be sent on before the next question, or under the
-    shard's lock.
+    A value in an answer is the server's own array. The transport must send it before the next
+    request, or under the shard's lock.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Server:
             self.shard = self._folder.open(_replay)
 
     def ask(self, question: Question) -> Answer:
-        """Do what a worker asks for. Errors are the worker's."""
+        """Do a worker's request; exceptions go to the worker."""
         worker, name, values, arrays = question
         if name not in QUESTIONS:
             raise ValueError(f"a server knows no {name!r}")
@@ -82,7 +83,7 @@ class Server:
         return None, []
 
     def leave(self, worker: str, arrays: list[Value]) -> Answer:
-        """How many workers are left."""
+        """The number of workers that are left."""
         with self.shard.lock:
             self._note(["leave", worker])
             return self.shard.leave(worker), []
@@ -119,10 +120,10 @@ class Server:
         packed: list[Any] | None,
         wants_value: bool,
     ) -> Answer:
-        """The version after it, and the value if it is wanted.
+        """The version after the push, and the value if the worker wants it.
 
-        `acknowledged` is the worker's last push that it knows to be done: ServerLost if that is
-        not known here.
+        `acknowledged` is the worker's last acknowledged push: ServerLost if this server does not
+        know that push.
         """
         if self.shard.last(worker) < acknowledged:
             raise ServerLost(
@@ -144,10 +145,10 @@ class Server:
     def pull(
         self, worker: str, arrays: list[Value], key: Key, bound: int | None, row_start: int = 0
     ) -> Answer:
-        """The version and the value; of rows alone, where their numbers are given.
+        """The version and the value, or only the rows with the given numbers.
 
-        The workers that are too far behind, and no value, where `bound` is not kept. Who has not
-        been heard of for a while is not waited for.
+        If `bound` is exceeded, the answer names the workers that are too far behind, and has no
+        value. It leaves out workers that have been silent for a while.
         """
         if bound is not None:
             behind = self.shard.behind(worker, key, bound)
@@ -161,15 +162,15 @@ class Server:
         return held.version, [held.value]
 
     def arrive(self, worker: str, arrays: list[Value], number: int) -> Answer:
-        """How many workers have come to their barrier of this number."""
+        """The number of workers that have reached this barrier."""
         with self.shard.lock:
-            # Written down once: who has gone on would not come again.
+            # The journal has each arrival, because a worker past the barrier would not repeat it.
             if self.shard.arrivals.get(worker, 0) < number:
                 self._note(["arrive", worker, number])
             return self.shard.arrive(worker, number), []
 
     def optimizer(self, worker: str, arrays: list[Value]) -> Answer:
-        """Name and settings of the optimizer; None before there is one."""
+        """Name and settings of the optimizer; None if it is not set."""
         chosen = self.shard.optimizer
         return None if chosen is None else [chosen.name, chosen.settings], []
 
@@ -186,7 +187,7 @@ class Server:
         return None, []
 
     def checkpoint(self, worker: str, arrays: list[Value], path: str | None) -> Answer:
-        """Write a file of its own to that folder; into its own folder for None."""
+        """Write this server's file to the folder `path`; None is the server's own folder."""
         if path is not None:
             self.shard.checkpoint(f"{path}/server-{self._number}.state", lambda: dict(self._about))
             return None, []
@@ -197,7 +198,7 @@ class Server:
         return None, []
 
     def restore(self, worker: str, arrays: list[Value], path: str) -> Answer:
-        """Have what a checkpoint has, and nothing else; the table of sequences too."""
+        """Replace all data by a checkpoint's, including the table of sequence numbers."""
         made, told = Shard.restore(f"{path}/server-{self._number}.state")
         raise_unless_alike(told, self._about, path)
         made.forget_members()
@@ -209,7 +210,7 @@ class Server:
         return None, []
 
     def close(self) -> None:
-        """Answer no more; files stay."""
+        """Close the folder's journal; files stay."""
         if self._folder is not None:
             self._folder.close()
 
@@ -218,7 +219,7 @@ class Server:
             self._folder.note(record, arrays or [])
 
     def _try_checkpoint(self) -> None:
-        """Every push is in the journal already, so one that can not be written is tried later."""
+        """Write a checkpoint. Every push is in the journal, so a failed one is retried later."""
         with self._lock:
             assert self._folder is not None
             try:
@@ -236,7 +237,7 @@ QUESTIONS = frozenset(
 
 
 def _replay(shard: Shard, record: Any, arrays: list[Value]) -> None:
-    """Make a change of a journal again."""
+    """Repeat a change of a journal."""
     name, *values = record
     if name in ("join", "leave", "arrive"):
         getattr(shard, name)(*values)

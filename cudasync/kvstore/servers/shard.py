@@ -1,8 +1,8 @@
 """Floor 5. The keys of one server: NumPy alone, no engine, no transport.
 
 True after every call: a push of a worker is applied at most once, by its sequence number; a key's
-version counts its pushes; a key's weight, state and version change together. A checkpoint is all
-of it in one file, the table of sequence numbers too.
+version counts its pushes; a key's weight, state and version change together. A checkpoint has all
+of this in one file, including the table of sequence numbers.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Held:
-    """One key: its value, its optimizer's state, and how many pushes it has had of whom."""
+    """One key: its value, its optimizer's state, and its number of pushes by worker."""
 
     value: Value
     state: dict[str, Value]
     version: int = 0
     counts: dict[Any, int] = field(default_factory=dict)
-    # A checkpoint is reading the arrays: the next push leaves them alone and makes others.
+    # A checkpoint is reading the arrays, so the next push replaces them by copies.
     is_lent: bool = False
 
 
 class Shard:
-    """Values, optimizer state and versions of some keys, and who has pushed what.
+    """Values, optimizer state and versions of some keys, and the pushes of each worker.
 
-    Any number of threads may call. A worker numbers its pushes from 1 on, rising, and sends one
-    again with its number until it is answered.
+    Any number of threads may call. A worker numbers its pushes from 1 on, rising, and repeats a
+    push with its number until it is answered.
     """
 
     def __init__(self, given: Optimizer | str | None = None, **settings: Any) -> None:
@@ -49,17 +49,17 @@ class Shard:
         self._keys: dict[Key, Held] = {}
         self._sequences: dict[Any, int] = {}
         self._members: set[Any] = set()
-        # The last barrier that each worker has come to.
+        # The last barrier that each worker has reached.
         self.arrivals: dict[Any, int] = {}
-        # Held while anything changes, so who writes down what changes holds it, too.
+        # Held while anything changes. A caller that writes a change down holds it, too.
         self.lock = Lock()
         if given is not None:
             self.set_optimizer(given, settings)
 
     def set_optimizer(self, given: Optimizer | str, settings: dict[str, Any]) -> bool:
-        """Update by it from now on; states begin anew, unless it is the one that there was.
+        """Update by this optimizer from now on; states begin anew, unless it is the same.
 
-        True if it is another.
+        True if the optimizer has changed.
         """
         made = optimizer(given, settings)
         with self.lock:
@@ -73,11 +73,11 @@ class Shard:
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """The optimizer; None before there is one."""
+        """The optimizer; None if it is not set."""
         return None if self._arithmetic is None else self._arithmetic.optimizer
 
     def init(self, key: Key, value: Value) -> bool:
-        """Give a key its value unless it has one; True if it had none."""
+        """Give a key its value unless it already has a value; True if it had none."""
         with self.lock:
             if key in self._keys:
                 return False
@@ -94,11 +94,10 @@ class Shard:
         gradient: Value,
         note: Callable[[], None] | None = None,
     ) -> int:
-        """Update by this gradient, unless that was done; the key's version.
+        """Update by this gradient, unless it was applied before; returns the key's version.
 
         `note` is called before anything changes, and may raise. ValueError without an optimizer
-        and for another shape; TypeError for another dtype. Nothing is changed by a push that
-        raises.
+        and for another shape; TypeError for another dtype. A push that raises changes nothing.
         """
         with self.lock:
             held = self.held(key)
@@ -128,7 +127,7 @@ class Shard:
             return held.version, held.value.copy()
 
     def held(self, key: Key) -> Held:
-        """The key itself, for who makes sure that nobody pushes meanwhile; KeyError without it."""
+        """The key itself; the caller must prevent pushes meanwhile. KeyError for an unknown key."""
         if key not in self._keys:
             raise KeyError(f"key {key!r} has no value yet: init it first")
         return self._keys[key]
@@ -137,14 +136,14 @@ class Shard:
         return key in self._keys
 
     def last(self, worker: Any) -> int:
-        """The number of this worker's last push that was applied; 0 for none."""
+        """The number of this worker's last applied push; 0 for none."""
         with self.lock:
             return self._sequences.get(worker, 0)
 
     def join(self, worker: Any) -> None:
-        """Count this worker among those that a bound on staleness waits for.
+        """Count this worker among the workers that a bound on staleness waits for.
 
-        One that comes late starts where the last of the others is.
+        A late worker starts at the count of the slowest other worker.
         """
         with self.lock:
             if worker not in self._members:
@@ -154,7 +153,7 @@ class Shard:
                 self._members.add(worker)
 
     def leave(self, worker: Any) -> int:
-        """Wait for this worker no more; how many are left."""
+        """Stop waiting for this worker; returns the number of workers that are left."""
         with self.lock:
             self._members.discard(worker)
             for held in self._keys.values():
@@ -162,26 +161,26 @@ class Shard:
             return len(self._members)
 
     def arrive(self, worker: Any, number: int) -> int:
-        """A worker has come to its barrier of this number; how many have."""
+        """Note that a worker has reached this barrier; returns how many workers have."""
         with self.lock:
             self.arrivals[worker] = max(number, self.arrivals.get(worker, 0))
             return sum(each >= number for each in self.arrivals.values())
 
     def forget_members(self) -> None:
-        """Wait for nobody: who goes on joins anew."""
+        """Remove all workers; a worker that goes on joins again."""
         with self.lock:
             for each in list(self._members):
                 self.leave(each)
 
     def behind(self, worker: Any, key: Key, bound: int) -> list[Any]:
-        """Who has pushed this key more than `bound` times less often than `worker`."""
+        """The workers that are more than `bound` pushes of this key behind `worker`."""
         with self.lock:
             counts = self.held(key).counts
             least = counts.get(worker, 0) - bound
             return [each for each in self._members if counts.get(each, 0) < least]
 
     def set_state(self, key: Key, state: dict[str, Value]) -> None:
-        """Replace the optimizer's state of a key; ValueError if it is not one of its kind."""
+        """Replace the optimizer's state of a key; ValueError if the state does not fit."""
         with self.lock:
             held = self.held(key)
             for name, each in held.state.items():
@@ -195,7 +194,7 @@ class Shard:
     def checkpoint(self, path: Any, about: Callable[[], dict[str, Any]] = dict) -> None:
         """Write everything to a file, atomically; OSError leaves an older file whole.
 
-        `about` is called while no push is on its way, and what it tells goes into the file.
+        `about` is called while no push is under way, and its result goes into the file.
         """
         with self.lock:
             keys = list(self._keys.items())
@@ -212,12 +211,12 @@ class Shard:
             for _, held in keys:
                 held.is_lent = True
                 arrays += [held.value, *held.state.values()]
-        # Without the lock: pushes that come meanwhile make arrays of their own.
+        # Without the lock: pushes in the meantime make arrays of their own.
         states.save(path, told, arrays)
 
     @classmethod
     def restore(cls, path: Any) -> tuple[Shard, dict[str, Any]]:
-        """The shard of a file, and what the file tells; ValueError if it is damaged."""
+        """The shard of a file, and the file's description; ValueError if it is damaged."""
         about, arrays = states.load(path)
         made, given = cls(), iter(arrays)
         if about["optimizer"] is not None:

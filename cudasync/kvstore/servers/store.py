@@ -1,7 +1,7 @@
-"""Floor 5. "dist_async": the values are on servers, which update them as each push comes.
+"""Floor 5. "dist_async": the values are on servers, which update them as each push arrives.
 
-A push, and a pull, is a host op that asks the servers; those of one key run in the program's order,
-so a worker reads what it wrote. Nothing waits for other workers, unless staleness has a bound.
+A push or a pull is a host op that calls the servers. Ops of one key run in the program's order, so
+a worker reads its own writes. Nothing waits for other workers, unless staleness has a bound.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class ServersStore(KVStore):
         self._has_optimizer = self._is_closed = False
         number = next(_numbers)
         self._pools = [f"kvstore {number} server {each}" for each in range(worker.servers)]
-        # A pull that waits for other workers must not stand before a push that they wait for.
+        # A pull that waits for other workers must not delay a push that they wait for.
         waiting = "" if worker.staleness is None else " pulls"
         self._pull_pools = [pool + waiting for pool in self._pools]
-        # Servers have to learn that this worker is gone, also from a program that just ends.
+        # Servers must learn that this worker is gone, also if the program does not close it.
         atexit.register(self.close)
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class ServersStore(KVStore):
         return f"<KVStore {self.type}, {told}, {len(self._keys)} keys>"
 
     def init(self, key: Any, value: Any) -> None:
-        """As `KVStore.init`: rank 0's value counts. A key that servers restored keeps theirs."""
+        """As `KVStore.init`: rank 0's value counts. A restored key keeps the servers' value."""
         given = pairs(key, value, "value")
         with self._lock:
             self._raise_if_closed()
@@ -72,10 +72,10 @@ class ServersStore(KVStore):
                 self._keys[name] = self._worker.place(name, first.numpy())
 
     def push(self, key: Any, value: Any, priority: int = 0) -> Work:
-        """As `KVStore.push`; a value that failed is not sent, and the servers keep what they have.
+        """As `KVStore.push`; a failed value is not sent, and the servers' value stays.
 
-        Larger `priority` goes first, among what is ready for a server. ValueError before there is
-        an optimizer.
+        Of the ready ops of a server, a larger `priority` runs first. ValueError if no optimizer is
+        set.
         """
         with self._lock:
             given = self._known(pairs(key, value, "value"), "value")
@@ -85,10 +85,10 @@ class ServersStore(KVStore):
             return _work("push", ops, tokens)
 
     def pull(self, key: Any, out: Any, priority: int = 0) -> Work:
-        """As `KVStore.pull`: what the servers have, with all earlier pushes of this worker.
+        """As `KVStore.pull`: the servers' value, with all earlier pushes of this worker.
 
-        With a bound on staleness it waits while this worker is too far ahead; WorkersBehind from
-        the work after `timeout` seconds.
+        With a bound on staleness it waits while this worker is too far ahead. After `timeout`
+        seconds the work raises WorkersBehind.
         """
         with self._lock:
             given = self._known(pairs(key, out, "out"), "out")
@@ -96,7 +96,7 @@ class ServersStore(KVStore):
             return _work("pull", ops, [each for _, outs in given for each in outs])
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> Work:
-        """As `KVStore.pushpull`, in one exchange with each server where nothing is waited for."""
+        """As `KVStore.pushpull`, in one exchange with each server if staleness has no bound."""
         outs = value if out is None else out
         with self._lock:
             targets = self._known(pairs(key, outs, "out"), "out")
@@ -110,7 +110,7 @@ class ServersStore(KVStore):
             return _work("pushpull", ops, [each for _, into in targets for each in into])
 
     def row_sparse_pull(self, key: Any, out: Any, row_ids: Any, priority: int = 0) -> Work:
-        """As `KVStore.row_sparse_pull`; each row moves once, however often it is named."""
+        """As `KVStore.row_sparse_pull`; each row moves once, even if it is named several times."""
         name = one_key(key)
         with self._lock:
             placed, outs = self._value(name), arrays_of(out, "out")
@@ -130,7 +130,7 @@ class ServersStore(KVStore):
     def set_optimizer(self, given: Optimizer | str, **settings: Any) -> None:
         """As `KVStore.set_optimizer`: name and settings go to the servers, never code. Blocks.
 
-        The first worker's call counts; those of others, with the same, change nothing.
+        The first worker's call counts; equal calls of other workers change nothing.
         """
         made = optimizer(given, settings)
         with self._lock:
@@ -152,7 +152,7 @@ class ServersStore(KVStore):
             self._worker.barrier()
 
     def save_optimizer_states(self, path: Any, dump_optimizer: bool = False) -> None:
-        """As `KVStore.save_optimizer_states`; what can not be written raises on rank 0."""
+        """As `KVStore.save_optimizer_states`; a failure to write raises on rank 0."""
         with self._lock:
             self._settle()
             try:
@@ -169,11 +169,11 @@ class ServersStore(KVStore):
             self._has_optimizer = True
 
     def checkpoint(self, folder: Any = None) -> None:
-        """Have every server write a file with all that it has; blocks until they have.
+        """Let every server write a file with all its data; blocks until they have.
 
-        Values, states, versions and the table of sequence numbers. The folder is one of the
-        servers' machines, by default that which `create` was given. OSError where a file can not be
-        written: older ones are whole then.
+        A file has values, states, versions and the table of sequence numbers. The folder is on the
+        servers' machines; the default is the folder given to `create`. OSError if a file cannot be
+        written; older files then stay whole.
         """
         with self._lock:
             self._settle()
@@ -181,16 +181,16 @@ class ServersStore(KVStore):
             self._worker.ask_all("checkpoint", path)
 
     def restore(self, folder: Any) -> None:
-        """Have the servers go back to the files of a checkpoint. All workers call it; blocks.
+        """Let the servers return to the files of a checkpoint. All workers call it; blocks.
 
-        ValueError for damaged files, and those of another number of servers.
+        ValueError for damaged files, and for files of another number of servers.
         """
         with self._lock:
             self.barrier()
             if self.rank == 0:
                 self._worker.ask_all("restore", saving.as_path(folder))
             self._worker.barrier()
-            # The table of the file knows other pushes than those of this worker: begin anew.
+            # The file's table does not match this worker's numbers, so it joins under a new name.
             self._worker.join()
             for placed in self._keys.values():
                 for part in placed.parts:
@@ -198,7 +198,7 @@ class ServersStore(KVStore):
             self._has_optimizer = False
 
     def close(self) -> None:
-        """Leave, once all that was pushed is over. Closing twice is harmless."""
+        """Leave, once all pushed ops are over. Closing twice is harmless."""
         with self._lock:
             if self._is_closed:
                 return
@@ -211,7 +211,7 @@ class ServersStore(KVStore):
     def _push(
         self, key: Key, arrays: list[Array], outs: list[Array] | None, priority: int
     ) -> list[Any]:
-        """Push what sends the sum of `arrays`, and leaves the value in `outs`; its ops."""
+        """Push ops that send the sum of `arrays` and leave the value in `outs`; returns them."""
         placed, compression, packed = self._keys[key], self._compression, None
         sent = summing.total(arrays, CPU, priority)
         if compression is not None:
@@ -236,7 +236,7 @@ class ServersStore(KVStore):
         return ops if outs is None else [*ops, *_spread(near, outs, priority)]
 
     def _pull(self, key: Key, outs: list[Array], priority: int) -> list[Any]:
-        """Push what leaves the value in `outs`; its ops."""
+        """Push ops that leave the value in `outs`; returns them."""
         placed = self._keys[key]
         near, ops = _near(placed, outs), []
         for part in placed.parts:
@@ -251,7 +251,7 @@ class ServersStore(KVStore):
         return [*ops, *_spread(near, outs, priority)]
 
     def _settle(self) -> None:
-        """Wait until all that was pushed is over; raises what failed."""
+        """Wait until all pushed ops are over; raises their failure."""
         for placed in self._keys.values():
             for part in placed.parts:
                 part.token.wait()
@@ -276,7 +276,7 @@ class ServersStore(KVStore):
 
 
 def _work(name: str, ops: list[Any], written: list[Any]) -> Work:
-    """The call that pushed these ops, which write this: one op is its own end."""
+    """The Work of a call that pushed `ops`, which write `written`; a single op is its own end."""
     if len(ops) == 1 and not isinstance(engine(), Recorder):
         return Work(name, ops[0])
     return work_of(name, written)
@@ -285,14 +285,14 @@ def _work(name: str, ops: list[Any], written: list[Any]) -> Work:
 def _launch(
     run: Any, reads: list[Any], writes: list[Any], name: str, priority: int, pool: str
 ) -> Any:
-    """Push an op on a worker that does nothing else."""
+    """Push an op to a pool of one worker of its own."""
     current: Any = engine()
     with_pool(current.outside if isinstance(current, Recorder) else current, pool, 1)
     return current.push(run, reads=reads, writes=writes, name=name, priority=priority, pool=pool)
 
 
 def _near(placed: Placed, outs: list[Array]) -> Array:
-    """Memory on the CPU that takes the value: that of an out, where one is as it has to be."""
+    """Memory on the CPU for the value: a contiguous out on the CPU if there is one, else new."""
     for each in outs:
         if each.device == CPU and each.is_contiguous:
             return each
@@ -301,5 +301,5 @@ def _near(placed: Placed, outs: list[Array]) -> Array:
 
 
 def _spread(near: Any, outs: list[Array], priority: int) -> list[Any]:
-    """Push the copies to the other outs; their ops."""
+    """Push the copies to the other outs; returns their ops."""
     return [copy(each, near, priority=priority) for each in outs if each is not near]

@@ -1,4 +1,4 @@
-"""Floor 5. What brings questions to servers and answers back, and the patience in between."""
+"""Floor 5. Transports, which carry requests to servers and answers back, with retries."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
     Value = np.ndarray[Any, Any]
 
-# Between two attempts, and between two looks whether others have come.
+# The pause between two attempts, and between two polls for other workers.
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.0002, 0.05
 
 
 class Transport(Protocol):
-    """A way to `servers` servers. At most one thread of a worker asks a server at a time."""
+    """A way to `servers` servers. At most one thread of a worker calls a server at a time."""
 
     servers: int
 
     def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
-        """What the server answers; its first array is in `into`, where that is given.
+        """The server's answer; its first array is in `into`, if given.
 
-        Raises what the server raised; ServerUnavailable if no answer came, so that nobody knows
-        whether it was asked; ServerLost if none can ever come.
+        Raises the server's exception. ServerUnavailable if no answer came; the server may then
+        have the request or not. ServerLost if no answer can ever come.
         """
         ...
 
     def close(self, is_last: bool) -> None:
-        """This worker asks no more; `is_last` if none is left that does."""
+        """Note that this worker calls no more; `is_last` if no other worker is left."""
         ...
 
 
 class Pause:
-    """Waits between looks, longer and longer, until a deadline."""
+    """Waits between polls, longer and longer, until a deadline."""
 
     def __init__(self, seconds: float) -> None:
         self._deadline = time.monotonic() + seconds
@@ -58,26 +58,26 @@ class Pause:
 
 
 class Connection:
-    """A worker's way to one server: its pushes in order, each asked until it is answered."""
+    """A worker's way to one server: pushes in order, each repeated until it is answered."""
 
     def __init__(self, transport: Transport, server: int, worker: str, timeout: float) -> None:
         self.server = server
         self._transport, self._worker, self._timeout = transport, worker, timeout
-        # Of pushes: the last that was sent, and the last that was answered.
+        # The numbers of the last push that was sent, and of the last that was answered.
         self._sequence = self._acknowledged = 0
         self._lock = Lock()
 
     def ask(
         self, name: str, *values: Any, arrays: list[Value] | None = None, into: Value | None = None
     ) -> Answer:
-        """What the server answers; asked again while none comes, until the timeout."""
+        """The server's answer; the request is repeated without an answer, until the timeout."""
         with self._lock:
             return self._ask(Question(self._worker, name, list(values), arrays or []), into)
 
     def push(
         self, key: Key, gradient: Value, packed: list[Any] | None, into: Value | None = None
     ) -> Answer:
-        """The key's version after this push, whose value goes into `into` if that is given."""
+        """The server's answer: the key's version after this push; `into` receives the value."""
         with self._lock:
             self._sequence += 1
             values = [self._sequence, self._acknowledged, key, packed, into is not None]

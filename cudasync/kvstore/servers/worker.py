@@ -1,4 +1,4 @@
-"""Floor 5. What one worker asks the servers, and waits for; no engine."""
+"""Floor 5. One worker's requests to the servers, and its waits; no engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """Worker `rank` of `num_workers`; any number of threads may ask."""
+    """Worker `rank` of `num_workers`; any number of threads may call."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Worker:
         self.join()
 
     def join(self) -> None:
-        """Begin to number pushes, under a name that nobody has had."""
+        """Begin to number pushes, under a new name."""
         worker = f"{self.rank}-{uuid4().hex[:12]}"
         self.connections = [
             Connection(self._transport, server, worker, self._timeout)
@@ -50,7 +50,7 @@ class Worker:
         self.ask_all("join")
 
     def leave(self) -> None:
-        """Tell all servers; those that do not answer learn it by silence."""
+        """Tell all servers; a server that does not answer learns it from the silence."""
         left = []
         for each in self.connections:
             with suppress(CudasyncError, OSError):
@@ -58,17 +58,17 @@ class Worker:
         self._transport.close(not any(left))
 
     def ask_all(self, name: str, *values: Any) -> None:
-        """Ask each server the same."""
+        """Send each server the same request."""
         for each in self.connections:
             each.ask(name, *values)
 
     def optimizer(self) -> list[Any] | None:
-        """Name and settings of what the servers update by."""
+        """Name and settings of the servers' optimizer; None if it is not set."""
         found: list[Any] | None = self.connections[0].ask("optimizer")[0]
         return found
 
     def barrier(self) -> None:
-        """Wait until all workers have called it as often; WorkersBehind after the timeout."""
+        """Wait until all workers have called it equally often; WorkersBehind after the timeout."""
         self._barriers += 1
         number = self._barriers
 
@@ -79,9 +79,9 @@ class Worker:
         self._until(look, f"barrier {number}", lambda: ())
 
     def place(self, key: Key, value: Value) -> Placed:
-        """A new key on its servers, with rank 0's value or the one that they have.
+        """A new key on its servers, with rank 0's value or the servers' existing value.
 
-        ValueError if others give another shape or dtype.
+        ValueError if workers give different shapes or dtypes.
         """
         placed = Placed(key, value.shape, value.dtype, self.servers, self._big_elements)
         flat = np.ascontiguousarray(value).reshape(-1)
@@ -102,15 +102,15 @@ class Worker:
         return placed
 
     def push(self, key: Key, part: Part, x: Value, packed: Any, into: Value | None) -> None:
-        """Push a part; its value then comes into `into`, if that is given."""
+        """Push a part; its new value goes into `into`, if given."""
         self._seen(part, self.connections[part.server].push(key, x, packed, into)[0])
 
     def pull(
         self, key: Key, part: Part, into: Value | None, rows: list[Value], start: int = 0
     ) -> list[Value]:
-        """The value of a part, or its `rows`, counted from `start`; waits while others are behind.
+        """The value of a part, or its `rows`, counted from `start`.
 
-        WorkersBehind after the timeout.
+        Waits while other workers are too far behind; WorkersBehind after the timeout.
         """
         to = self.connections[part.server]
         behind: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class Worker:
         return found
 
     def rows(self, key: Key, placed: Placed, wanted: Value) -> Value:
-        """These rows, which are rising numbers."""
+        """The rows with the numbers `wanted`, which rise."""
         if not placed.is_by_rows:
             parts = [self.pull(key, part, None, [])[0].reshape(-1) for part in placed.parts]
             whole: Value = np.concatenate(parts).reshape(placed.shape)
@@ -143,13 +143,13 @@ class Worker:
         return np.concatenate(found)
 
     def _seen(self, part: Part, version: int) -> None:
-        """The server told this version; ServerLost if it told a newer one before."""
+        """Note the server's version; ServerLost if it reported a newer version before."""
         if version < part.version:
             raise ServerLost(part.server, f"it went from version {part.version} back to {version}")
         part.version = version
 
     def _until(self, look: Any, what: str, missing: Callable[[], tuple[str, ...]]) -> Any:
-        """What `look` finds; WorkersBehind if that is None until the timeout."""
+        """The result of `look`; WorkersBehind if it is None until the timeout."""
         pause = Pause(self._timeout)
         while (found := look()) is None:
             if pause.is_over:
