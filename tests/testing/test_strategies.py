@@ -110,5 +110,5 @@ def test_without_hypothesis_one_is_told_what_to_install(monkeypatch):
 def test_the_example_of_the_rooms_readme_runs():
     (text,) = [b.text for b in blocks(ROOT / "cudasync/testing/README.md") if "@given" in b.text]
     names = {}
-    exec(compile(text, "README.md", "exec"), names)
+    exec(compile(text, "<the example>", "exec"), names)
     names["test_any_program_gives_the_serial_result"]()

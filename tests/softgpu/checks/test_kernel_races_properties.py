@@ -138,6 +138,6 @@ def test_the_ways_a_checker_may_fail_are_seen(monkeypatch):
         assert not found_in(RACY)
     with monkeypatch.context() as planted:
         planted.setattr(
-            "cudasync.softgpu.jit.control_flow.masked_execution.note_barrier", lambda *_, **__: None
+            "cudasync.softgpu.jit.control_flow.branch_lowering.note_barrier", lambda *_, **__: None
         )
         assert found_in(ORDERED)
