@@ -47,7 +47,7 @@ class Pace:
 def find_paces(flow: Flow, divergence: Divergence, barriers: set[int], first: int) -> list[Pace]:
     """All grid-stride loops without a barrier inside, with codes from `first` on.
 
-    None if the function has a loop with an entry beside its header.
+    The list is empty if the function has a loop with an entry beside its header.
     """
     if not flow.is_reducible:
         return []
