@@ -76,7 +76,7 @@ class JitKernel:
 
     @property
     def sites(self) -> tuple[ir.Instruction, ...]:
-        """The accesses that the race check names, where races are checked."""
+        """The accesses of the program that a race check may report."""
         program = self._program()
         return tuple(program.instructions[number] for number in program.sites)
 
