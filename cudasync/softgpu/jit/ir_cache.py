@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.kernel_abi.specialisation import Settings, Variant
     from cudasync.softgpu.jit.transforms.program import Program
 
-# The rooms of the software GPU whose files determine the text.
+# The rooms of the software GPU with files that determine the text.
 _COMPILING = ("interface", "semantics", "expansion", "jit")
 
 

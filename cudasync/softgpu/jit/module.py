@@ -76,7 +76,7 @@ class JitKernel:
 
     @property
     def sites(self) -> tuple[ir.Instruction, ...]:
-        """The accesses that the race check names, where races are checked."""
+        """The accesses of the program that a race check may report."""
         program = self._program()
         return tuple(program.instructions[number] for number in program.sites)
 
@@ -115,7 +115,7 @@ class JitKernel:
         return JitExecution(self.prepare(launch.block, launch.dynamic_shared_bytes), launch)
 
     def prepare(self, block: Dim3, dynamic_shared_bytes: int = 0) -> Fit:
-        """What launches of this block shape share: above all, machine code.
+        """The `Fit` that launches of this block shape share: above all, machine code.
 
         Threads that call at once may each build a fit. The fits are equal, and one is kept.
         """

@@ -144,7 +144,7 @@ def own_row(
 
 
 def line_arguments(address: Value) -> str:
-    """Base and index of an address whose lanes have a constant stride, as arguments."""
+    """Base and index of an address with a constant stride between lanes, as arguments."""
     index = address.index if address.shape.kind is Kind.WIDE else "0"
     return f"i64 {address.text}, i32 {index}"
 

@@ -1,10 +1,10 @@
 """Cellar, jit. The memcheck functions that every kernel may call, as LLVM IR text.
 
-`@cudasync.report` fills the fault report. `@cudasync.look` looks up each lane of an access. It
-reports a fault and returns false, or it caches the range of the last lane for the instruction, with
-the room in it for the instruction's reach, and returns true. `@cudasync.check` does that for all
-accesses of a row (`access_descriptors`), whose addresses are in memory. `@cudasync.check.line` does
-it for lanes with a constant stride.
+`@cudasync.report` fills the fault report. `@cudasync.look` looks up each lane of an access. On a
+fault it fills the report and returns false. Otherwise it caches the range of the last lane, with
+the room for the instruction's reach, and returns true. `@cudasync.check` does that for all accesses
+of a row (`access_descriptors`), with addresses in memory. `@cudasync.check.line` does it for lanes
+with a constant stride.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ define i1 @cudasync.check.line(ptr %job, ptr %row, i64 %base, i32 %index, i32 %m
 }
 """
 
-# The addresses of 32 lanes with a constant stride, whose index may wrap.
+# The addresses of 32 lanes with a constant stride; the index may wrap.
 LINE = f"""
 define void @cudasync.line(ptr %row, i64 %base, i32 %index, ptr %addresses) {{
 entry:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Unknown(Exception):
-    """An emitter read a register whose shape is not known yet."""
+    """An emitter read a register of a shape that is not known yet."""
 
 
 class Probe(Lowering):

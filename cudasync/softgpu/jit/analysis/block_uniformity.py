@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction, Operand
     from cudasync.softgpu.jit.analysis.reconvergence_order import Flow
 
-# Instructions whose result depends on their operands alone.
+# Instructions with results that depend on their operands alone.
 _PURE = frozenset(
     {
         "mov", "add", "sub", "mul", "mul24", "mad", "mad24", "div", "rem", "neg", "abs", "min",

@@ -1,7 +1,7 @@
 """Cellar, jit. Finds grid-stride loops, in which the warps of a block keep step.
 
-Warps run one after another. In a loop whose index advances by a whole grid, each warp would touch a
-few bytes every so many pages, and the next warp the bytes behind. That defeats caches and
+Warps run one after another. If a loop's index advances by a whole grid, each warp would touch a few
+bytes every so many pages. The next warp would touch the bytes behind. That defeats caches and
 prefetchers. So a warp may suspend before each trip of such a loop (`parallel_regions`). All warps
 of the block make one trip, or a few, on adjacent memory before any makes the next. The program
 cannot tell: it does not order these warps.
@@ -47,7 +47,7 @@ class Pace:
 def find_paces(flow: Flow, divergence: Divergence, barriers: set[int], first: int) -> list[Pace]:
     """All grid-stride loops without a barrier inside, with codes from `first` on.
 
-    None if the function has a loop with an entry beside its header.
+    The list is empty if the function has a loop with an entry beside its header.
     """
     if not flow.is_reducible:
         return []

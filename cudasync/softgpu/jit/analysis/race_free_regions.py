@@ -1,9 +1,9 @@
 """Cellar, jit. Finds regions between barriers in which no threads can race on shared memory.
 
-If all warps of a block always reach the same barriers, code between two barriers is concurrent only
-with other warps' code between the same two. Barriers order it with all other code. So a region
-needs no race check if it writes shared memory not at all, or only by atomics. An instruction is
-quiet if that holds for each region that contains it.
+Suppose that all warps of a block always reach the same barriers. Then code between two barriers is
+concurrent only with other warps' code between the same two. Barriers order it with all other code.
+So a region needs no race check if it writes shared memory not at all, or only by atomics. An
+instruction is quiet if that holds for each region that contains it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEAR: Final = (StateSpace.SHARED, StateSpace.GENERIC)
 
 
 def quiet_nodes(flow: Flow, stops: tuple[Stop, ...]) -> frozenset[int]:
-    """The nodes of a kernel whose accesses to shared memory need no race check."""
+    """The nodes of a kernel in which accesses to shared memory need no race check."""
     body = flow.function.body
     barriers = {stop.position for stop in stops if stop.is_barrier}
     # Asynchronous copies continue past barriers.

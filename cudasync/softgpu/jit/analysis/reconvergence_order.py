@@ -9,7 +9,7 @@ A warp always runs the first block with waiting lanes. Lanes that took a back ed
 header until no lane of the warp is left inside the loop. So the lanes that diverge at a branch have
 mostly all reached its immediate post-dominator before it runs. If all of them leave the loop
 forward, the post-dominator comes after all blocks between; otherwise it is the header. `divergence`
-finds the branches whose lanes reconverge later. A loop with two entries has no such order; then
+finds the branches with lanes that reconverge later. A loop with two entries has no such order; then
 `is_reducible` is False, and no code may rely on reconvergence.
 
 Nested loops come from strongly connected components, which are split again without the edges to

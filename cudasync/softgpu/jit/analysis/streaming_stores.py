@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.transforms.program import Program
 
 # The threads of a kernel with any of these rely on stores of other threads. (Threads that wait for
-# each other at barriers work on tiles, whose lines lie apart: there it was slower.)
+# each other at barriers work on tiles with lines that lie apart: there it was slower.)
 _TOGETHER = frozenset({"atom", "red", "bar", "barrier", "membar", "fence", "mbarrier", "call"})
 
 

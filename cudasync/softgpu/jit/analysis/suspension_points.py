@@ -1,10 +1,10 @@
 """Cellar, jit. Finds suspension points: the places where a warp is suspended and resumed.
 
 A suspension point is a barrier, or the back edge of a loop that waits for memory to change. A loop
-waits if it sleeps, or if a guard inside it depends on a value that an instruction inside it saw in
-shared memory (`memory_visibility.sees`); other loops with atomics end by themselves. If such a loop
-may hold some lanes of a warp, warp-wide instructions are suspension points, too (meetings): the
-lanes that arrive first are held until the others have left the loop.
+waits if it sleeps, or if a guard inside it depends on a value that it saw in memory which other
+threads may write (`memory_visibility.sees`). Other loops with atomics end by themselves. If a
+waiting loop may hold some lanes of a warp, warp-wide instructions are suspension points, too
+(meetings): the lanes that arrive first are held until the others have left the loop.
 
 At a gathered suspension point all lanes of the warp are together: its state is saved, and it
 returns. At any other, arriving lanes are held and the rest go on; the warp returns when none can.
@@ -58,8 +58,8 @@ def find_stops(
 ) -> tuple[Stop, ...]:
     """Every barrier and every loop that waits; codes count from 1.
 
-    With `all_matter` a barrier with nothing behind it counts, too.
-    The analysis does not follow values that `waiting` functions see: a loop that calls one waits.
+    With `all_matter` a barrier with nothing behind it counts, too. The analysis does not follow
+    values that `waiting` functions see: a loop that calls one waits.
     """
     found: list[Stop] = []
     for node in flow.nodes:

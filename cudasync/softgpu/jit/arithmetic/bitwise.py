@@ -105,7 +105,7 @@ def _funnel(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _count(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """popc and clz, whose results have 32 bits."""
+    """popc and clz, with results of 32 bits."""
     builder = lowering.builder
     value = lowering.read(instruction.operands[1], instruction.type)
     if instruction.opcode == "popc":
@@ -213,7 +213,7 @@ def _any_logic(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def lowering_table(builder: Builder, inputs: list[Value], table: int) -> Value:
-    """The function whose value for bits a, b, c is bit 4a + 2b + c of `table`.
+    """The function with bit 4a + 2b + c of `table` as its value for bits a, b, c.
 
     Shannon expansion: f = c ? f1 : f0 for the first input on which it depends.
     """

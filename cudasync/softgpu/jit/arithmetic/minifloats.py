@@ -105,7 +105,7 @@ def _to_pair(lowering: Lowering, instruction: ir.Instruction, form: Format) -> N
 def _code(builder: Builder, value: Value, form: Format, *, relu: bool) -> Value:
     """An f32 as the code of the nearest number, in an i32.
 
-    Adding a power of two whose last bit is the format's last bit rounds the number to that bit. The
+    Adding a power of two with the same last bit as the format rounds the number to that bit. The
     increase of the sum's bits is then the number in units of that bit.
     """
     size = builder.intrinsic("fabs", "float", value)

@@ -1,7 +1,8 @@
 """Cellar, jit. Rounding towards zero, down and up, by the processor's rounding mode.
 
-A function sets the rounding mode, does one operation on the whole warp that LLVM must neither move
-nor fold (LLVM LangRef, "Constrained Floating-Point Intrinsics"), and resets the mode to nearest.
+A function sets the rounding mode, does one operation on the whole warp, and resets the mode to
+nearest. LLVM must neither move nor fold the operation (LLVM LangRef, "Constrained Floating-Point
+Intrinsics").
 """
 
 from __future__ import annotations

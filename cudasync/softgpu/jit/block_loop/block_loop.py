@@ -156,7 +156,7 @@ def clear(builder: Builder, address: str, size: str) -> None:
 
 
 class Blocks:
-    """The text that runs the blocks of a kernel whose warps are one function, `@warp`."""
+    """The text that runs the blocks of a kernel with one function for its warps, `@warp`."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Blocks:
         self._frame_bytes = frame_bytes
         self._has_stops = has_stops
         self._is_named = is_named
-        # The axes whose coordinates warps read.
+        # The axes of the coordinates that warps read.
         self._axes = axes
 
     def emit(self, *, local_bytes: int, uses_shared: bool, cost: int) -> None:

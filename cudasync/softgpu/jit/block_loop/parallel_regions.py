@@ -1,4 +1,4 @@
-"""Cellar, jit. Parallel regions of kernels whose warps all wait together: a function for each.
+"""Cellar, jit. Writes a function for each parallel region, if all warps of a kernel wait together.
 
 Suppose that every suspension point gathers its warp, and that no barrier has a count or a number of
 its own. Then a round of the block is a loop over its warps, which run the code behind one

@@ -1,8 +1,8 @@
 """Cellar, jit. The loop over blocks of kernels that consist of `parallel_regions`.
 
-One function serves all such kernels; its arguments hold the differences. These are the tables of
-segments and of their rows of numbers (`function_merging`), the length of a row, the segments that
-only keep step (a bit for each), and the cost of a warp.
+One function serves all such kernels; its arguments hold the differences. Two are the tables of
+segments and of their rows of numbers (`function_merging`). The others are the length of a row, the
+segments that only keep step (a bit for each), and the cost of a warp.
 """
 
 from __future__ import annotations

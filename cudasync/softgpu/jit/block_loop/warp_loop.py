@@ -101,7 +101,7 @@ def emit_active(builder: Builder) -> None:
 
 
 def axes_in(lines: Iterable[str]) -> str:
-    """The axes whose coordinates a text needs: all axes up to the last one that it names."""
+    """The axes that a text needs coordinates for: all axes up to the last one that it names."""
     whole = "\n".join(lines)
     return next((_AXES[: at + 1] for at in (2, 1, 0) if f"%tid.{_AXES[at]}" in whole), "")
 

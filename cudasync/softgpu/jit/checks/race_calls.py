@@ -85,8 +85,8 @@ def note_access(
             f" ptr {addresses}, i32 {spacing})"
         )
     bits = lowering.program.sites.get(lowering.number(), 0) << race_records.SITE_SHIFT
-    # Atomics of block scope are not strong: the check must hear of two in different blocks, and of
-    # plain accesses.
+    # Atomics of block scope on global memory are not marked strong: the check must hear of two in
+    # different blocks, and of plain accesses.
     if is_strong and (room == _SHARED or race_records.is_wide(instruction)):
         bits |= race_records.STRONG
     if instruction.opcode == "cp" and kind is Touch.WRITTEN:

@@ -111,7 +111,7 @@ _CALL = "\n".join(
     f"{at('%head', f'a{n}', Head.ARGUMENTS + n)}\n  store i64 %v{n}, ptr %a{n}.at"
     for n in _ARGUMENTS
 )
-# Tells or asks the check; the first word is the address of the state.
+# Tells or asks the check; the callback's argument is the address of the state.
 ASK = f"""
 define i64 {CALL_NAME}(ptr %state, i64 %what, {", ".join(f"i64 %v{n}" for n in _ARGUMENTS)})
     nounwind {{

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.block_loop.parallel_regions import SegmentText
     from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
 
-# Warp-wide instructions whose last operand is the mask of participating lanes.
+# Warp-wide instructions with the mask of participating lanes as last operand.
 MASKED = frozenset({"shfl", "vote", "match", "redux", "elect"})
 
 
@@ -245,7 +245,7 @@ class Ways:
         if target > node.index:
             builder.emit(f"br label %node.{target}")
             return
-        # Budget that is spent first is also spent by a warp that loses patience here.
+        # The budget is spent first, so that a warp that loses patience at once pays, too.
         cost, paid = trip_cost(self._flow, self._loop_at[target]), builder.fresh("paid")
         spend(builder, cost, self._lowering.number(), mask, paid)
         builder.label(paid)
@@ -259,7 +259,7 @@ class Ways:
         self.emit_round(self._loop_at[target])
 
     def emit_round(self, loop: Loop) -> None:
-        """Go to the header of a loop whose remaining lanes all wait there."""
+        """Go to the header of a loop: all its lanes wait there, or have left it for good."""
         if not self._flow.is_reducible:
             # Lanes may have entered the loop elsewhere, and wait there.
             self._builder.emit(f"br label %node.{loop.header}")

@@ -88,7 +88,7 @@ class Frame:
         }
         # Masks of held lanes have places only in kernels that read them.
         header = 4 * (len(stops) + 1) if held or numbers else 0
-        # For barriers whose number is in a register, by code: the place of its bit, then its count.
+        # For barriers with a number in a register, by code: the place of its bit, then its count.
         named = [code for code, number in numbers.items() if number is None]
         self.numbered = {code: header + 8 * n for n, code in enumerate(named)}
         header += 8 * len(named)

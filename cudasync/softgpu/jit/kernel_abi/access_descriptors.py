@@ -1,7 +1,7 @@
 """Cellar, jit. The constants of an access as a row of words, for the functions of its slow path.
 
 The slow path of an access is a call. Arguments beyond those in registers cost LLVM more than the
-call itself. So all values known at emission go into a constant of the module, whose address is one
+call itself. So all values known at emission go into a constant of the module; its address is one
 argument. A row's name encodes its contents, so that equal rows are one.
 """
 
@@ -56,7 +56,7 @@ SHARED_WINDOW = Window(Field.SHARED, Field.SHARED_BYTES)
 class Word(IntEnum):
     """The words of a row, in order; the accesses follow, three words each."""
 
-    # The instruction whose last range is cached, see `memcheck`.
+    # The instruction of the cached range, see `memcheck`.
     POSITION = 0
     WHERE = auto()
     # Words of the job that hold start and length of a window; the constant part of the length.
@@ -95,7 +95,7 @@ def row(
     members: Sequence[tuple[int, int, int]],
     reach: Reach | None,
 ) -> str:
-    """The name of the row for an access whose address has this shape.
+    """The name of the row for an access with an address of this shape.
 
     `reach` is the extent that the instruction at `position` checks at once.
     """

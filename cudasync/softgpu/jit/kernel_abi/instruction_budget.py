@@ -4,9 +4,9 @@ While a warp runs, the rest of the budget is in a register, which no other threa
 block gets its budget in grains: when one is spent, it calls `@cudasync.grant`, which takes another
 from the reserve. To end a launch, another thread sets the grain to 0; the block then times out.
 
-If a block runs on the thread to which Python delivers signals, they would wait for its end. So
-that thread polls for signals at each grant. An exception from a handler is kept in the job, and
-the block may run one more second, so that a kernel that ends soon is not cut off.
+Python delivers signals to one thread, and a block on that thread would delay them until its end. So
+that thread polls for signals at each grant. An exception from a handler is kept in the job. The
+block may run one more second, so that a kernel that ends soon is not cut off.
 """
 
 from __future__ import annotations

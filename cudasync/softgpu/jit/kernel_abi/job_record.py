@@ -62,7 +62,7 @@ class Field(IntEnum):
     BARRIERS = auto()
     # The words of `access_descriptors.Cache` for each checked instruction.
     CACHES = auto()
-    # tid.x, tid.y and tid.z of every thread, for blocks whose warps are not rows.
+    # tid.x, tid.y and tid.z of every thread, for blocks in which warps are not rows.
     THREADS = auto()
     # Blocks FIRST to END (excluded), by linear index. IS_RESUMED is set once FIRST has begun, if it
     # can suspend. FIRST is END when all are done, so that a second run of a job does nothing.

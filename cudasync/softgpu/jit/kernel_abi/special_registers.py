@@ -135,7 +135,7 @@ SPECIALS |= {
     "%dynamic_smem_size": _dynamic_size,
     **{name: _constant("i32", offset) for name, offset in REGISTERS.items()},
 }
-# Registers whose values only whole warps of 32 can give.
+# Registers with values that only whole warps of 32 can give.
 NEEDS_WHOLE_WARPS = frozenset(
     name for name in SPECIALS if "lane" in name or name in ("%warpid", "%nwarpid")
 )

@@ -3,9 +3,9 @@
 Blocks run on up to as many threads as there are processors. Each thread has a slot of its own and
 takes the next few blocks in turn. A kernel with a loop that waits for memory runs on one thread,
 block after block. A block that only waits is set aside with its slot. It gets a turn whenever other
-blocks have moved, or `run` is called again. A kernel whose atomics could make its result depend on
-the order of blocks also runs on one thread, so that a launch gives the same bits every time. So
-does a recorded kernel, because a record states an order.
+blocks have moved, or `run` is called again. If atomics could make a kernel's result depend on the
+order of blocks, it also runs on one thread: a launch gives the same bits every time. So does a
+recorded kernel, because a record states an order.
 """
 
 from __future__ import annotations

@@ -291,7 +291,7 @@ def compile_text(
 ) -> tuple[KernelFunction, Any]:
     """Machine code for the kernel in `text`: a function of a job's address, and its owner.
 
-    `functions` are the functions that it calls, and `declarations` the functions that those call.
+    `functions` are the functions that the kernel calls; `declarations` are their callees.
     """
     with _lock:
         found = _kernels.get(text)

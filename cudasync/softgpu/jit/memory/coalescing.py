@@ -4,7 +4,7 @@ An access is
 
 - one scalar access, if all lanes have the same address;
 - one run of memory, if lanes are adjacent. It is inline if all lanes are active, the index does not
-  wrap and the range is the instruction's last one, which is a single test. Otherwise a function
+  wrap and the range is the instruction's last one. This is a single test. Otherwise a function
   does it, see `contiguous_access`;
 - a gather or scatter, unless a test at run time finds the lanes adjacent.
 
@@ -163,9 +163,9 @@ class Access:
     def _as_run(self, otherwise: str) -> tuple[Access | None, list[str]]:
         """This access as a run, and the conditions for that; None if it never is a run.
 
-        A varying address may still count up from lane to lane: after a loop whose last trips not
-        all lanes make, it nearly always does. The test costs less than a gather. If the ends do
-        not match a run, it costs hardly anything, and control goes straight to `otherwise`.
+        A varying address may still count up from lane to lane: after a loop in which not all lanes
+        make the last trips, it nearly always does. The test costs less than a gather. If the ends
+        do not match a run, it costs hardly anything, and control goes straight to `otherwise`.
         """
         if self._is_run():
             return self, []
@@ -227,8 +227,8 @@ class Access:
             conditions.append(builder.name(f"icmp eq i{builder.lanes} {bits}, -1"))
         address = self._place.address
         is_in_window = self._place.window is not None
-        # If all lanes are in a window of a few bytes, they are in line; without memcheck this is
-        # not tested.
+        # Lanes that all lie in a window of a few bytes are in line. Without memcheck neither is
+        # tested.
         if address.shape.kind is Kind.WIDE and not (is_in_window and lowering.is_mask_full):
             conditions.append(builder.is_straight(address))
         if self._is_run_checked():

@@ -1,7 +1,7 @@
 """Cellar, jit. Runs of adjacent lanes in memory, where the fast path does not apply.
 
 Each kind of access has one function, made at its first use. Code calls it if a warp is partial, if
-the index wraps, or if the range is new, so that the inline part of an access stays small. The
+the index wraps, or if the range is new. So the inline part of an access stays small. The
 address of lane i is base + scale * extend(index + i * stride), see `access_descriptors`. The
 function is correct in all these cases; it returns false after it has reported a fault.
 """
@@ -27,7 +27,7 @@ _CHUNK_BITS = 512
 def run_function(builder: Builder, what: str, bits: int, count: int, *, is_checked: bool) -> str:
     """The function for "load" or "store" of `count` elements of `bits` bits in each lane.
 
-    Its values are those of 32 lanes, however many lanes the warp has.
+    It takes the values of 32 lanes, however many lanes the warp has.
     """
     checked = ".checked" if is_checked else ""
     name = f"@cudasync.{what}.{count}.i{bits}{checked}"

@@ -1,4 +1,4 @@
-"""Cellar, jit. Accesses whose lanes each have an index of their own, where a run was likely.
+"""Cellar, jit. Accesses with an index of its own in each lane, where a run was likely.
 
 If a varying index does not count up from lane to lane, the access is a gather or scatter
 (`coalescing`). That is rare, so each kind of access has a function, made at its first use, which

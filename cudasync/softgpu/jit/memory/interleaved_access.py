@@ -1,7 +1,7 @@
 """Cellar, jit. Interleaves vectors for memory in which one lane's elements are adjacent, and back.
 
 A shuffle of the whole would be one line of text. But LLVM splits a shuffle that is wider than its
-registers by trial, and a few shuffles of four vectors were a third of its work on a kernel. So here
+registers by trial. A few shuffles of four vectors were a third of its work on a kernel. So here
 each shuffle is of two registers, and `count`, a power of two, is reached by repeated halving.
 """
 

@@ -18,8 +18,8 @@ LINE = 64
 def fetch_ahead(lowering: Lowering, start: str, length: int) -> None:
     """Prefetch the memory that this warp needs in the loop's next trip, if that is known.
 
-    Otherwise, in kernels whose warps wait for each other, prefetch the memory behind this run: the
-    next warp's, or the next block's. Such kernels work on tiles, which no processor predicts.
+    Otherwise, in kernels with barriers between warps, prefetch the memory behind this run: the next
+    warp's, or the next block's. Such kernels work on tiles, which no processor predicts.
     """
     builder = lowering.builder
     stride = lowering.strides.get(lowering.position)

@@ -1,9 +1,9 @@
 """Cellar, jit. The layout of registers and masks that the pieces of a function share.
 
-A stack slot (`%"=name"` of a register, `%wait.k` and `%held.k` of lanes) stays in a piece if that
-piece alone names it, and if it is not needed where another piece begins. All other slots lie in
-the function's context: masks first, then the registers that begin as zero, then the rest. A
-kernel's context is in the warp's frame, so that it survives a suspension of the warp.
+Stack slots are `%"=name"` of a register, and `%wait.k` and `%held.k` of lanes. A slot stays in a
+piece if that piece alone names it, and if it is not needed where another piece begins. All other
+slots lie in the function's context: masks first, then registers that begin as zero, then the rest.
+A kernel's context is in the warp's frame, so that it survives a suspension of the warp.
 """
 
 from __future__ import annotations

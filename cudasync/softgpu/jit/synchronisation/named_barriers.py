@@ -1,6 +1,6 @@
 """Cellar, jit. Barriers with numbers, counts and reductions; most kernels need none of this.
 
-A kernel whose only barrier is one number for all threads opens it when no warp can go on. Any other
+If a kernel's only barrier is one number for all threads, it opens when no warp can go on. Any other
 barrier is named: at the end of a round `@cudasync.open` counts the lanes at each barrier, opens
 complete barriers, and detects that none can ever be complete. Counts are of threads. A barrier
 without a count does not wait for threads that have left the kernel.

@@ -49,7 +49,7 @@ class Storage:
 
 
 def module_variables(module: ir.Module) -> tuple[ir.Variable, ...]:
-    """The variables whose addresses a launch must provide."""
+    """The variables that a launch must provide addresses for."""
     spaces = (StateSpace.GLOBAL, StateSpace.CONST)
     return tuple(variable for variable in module.variables if variable.space in spaces)
 

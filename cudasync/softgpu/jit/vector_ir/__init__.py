@@ -1,1 +1,1 @@
-"""Cellar, jit. Writes LLVM text whose values are warps: uniformity, lane masks, the builder."""
+"""Cellar, jit. Writes LLVM text with warps as values: uniformity, lane masks, the builder."""

@@ -1,4 +1,4 @@
-"""Cellar, jit. Emits LLVM IR text for one function, whose values are warps of lanes.
+"""Cellar, jit. Emits LLVM IR text for one function, with warps of lanes as values.
 
 Operations take `Value`s and compute in the cheapest form: scalars while every operand is uniform,
 otherwise vectors of `lanes` elements. Only `add`, `subtract`, `multiply`, `shift_left`, `extend`
@@ -43,7 +43,7 @@ class Builder(Writer):
         return "<" + ", ".join(f"{type_} {offset}" for offset in offsets) + ">"
 
     def splat(self, type_: str, text: str) -> str:
-        """A vector whose lanes all hold the scalar `text`."""
+        """A vector with the scalar `text` in all lanes."""
         if not text.startswith("%"):
             return f"splat ({type_} {text})"
         vector = self.vector_type(type_)

@@ -1,6 +1,6 @@
 """Cellar, jit. Writes lines of LLVM IR for one function, and collects what its module must have.
 
-A writer made with `is_silent` keeps nothing: its caller only wants to know what it would write.
+A writer made with `is_silent` keeps nothing: its caller only needs the results' shapes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from cudasync.softgpu.jit.vector_ir.value_numbering import Known
 
 # The name that a silent writer gives to everything.
 SILENT = "%silent"
-# Instructions whose result depends on their operands alone; then starts and ends of lines for
+# Instructions with results that depend on their operands alone; then starts and ends of lines for
 # which the same is true.
 _PURE = """
     add sub mul udiv sdiv urem srem shl lshr ashr and or xor icmp fcmp select zext sext trunc

@@ -25,7 +25,7 @@ def flags_call(width: int, bits: str) -> str:
 
 
 def flags_of(builder: Builder, bits: str) -> str:
-    """An integer with a bit for each lane as a mask vector, whose integer is then remembered."""
+    """An integer with a bit for each lane as a mask vector; the builder remembers the integer."""
     flags = builder.name(flags_call(builder.lanes, bits))
     builder.bits[flags] = bits
     return flags

@@ -4,7 +4,7 @@ LLVM would find out itself that two lines compute the same value, or that a regi
 just written to it. But reading a line costs LLVM more than leaving it out costs us. So a result is
 reused wherever the block that computed it dominates the current block.
 
-Dominators are found while the text grows. That requires labels whose branches all precede them,
+Dominators are found while the text grows. That requires labels that follow all branches to them,
 such as labels made for one instruction (`Writer.fresh`). Any other label begins with no facts.
 """
 
