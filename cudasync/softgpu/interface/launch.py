@@ -206,7 +206,7 @@ class CompiledKernel(Protocol):
 
     @property
     def sites(self) -> tuple[ir.Instruction, ...]:
-        """The instructions that race reports name; see `race_records`. Empty without race checks."""
+        """The instructions that race reports name (`race_records`); empty without race checks."""
 
     @property
     def parts(self) -> tuple[ir.Function, ...]:
