@@ -149,7 +149,7 @@ class ThreadOrder:
         waits: int,
         time: int,
     ) -> None:
-        """Lanes come to a barrier of the block; knowledge from earlier strong reads takes effect."""
+        """Lanes come to a barrier of the block; knowledge of earlier strong reads takes effect."""
         news, block.news[warp] = block.news[warp], []
         for known, _ in news:
             self._learn(block, warp, known)
