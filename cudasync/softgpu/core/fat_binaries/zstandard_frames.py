@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Decoder = Callable[[bytes, int], bytes]
-    """Unpacks a frame into at most a number of bytes; DamagedFrame."""
+    """Unpacks a frame into at most so many bytes; DamagedFrame."""
 
 _LIBRARY: Final = "libzstd.so.1"
 _UNKNOWN_SIZE: Final = -1
