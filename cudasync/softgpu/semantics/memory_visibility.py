@@ -1,8 +1,9 @@
 """Cellar. Memory visibility: instructions that see other threads' writes, so loops may wait.
 
-A spinning thread can only see a change through a load that must read memory each time (volatile,
-relaxed, acquiring, uncached), an atomic, or a plain load with a fence in the loop. Both lowerings
-take the list from here, so that both give up their turn in the same loops.
+A spinning thread sees a change only through three kinds of instruction: a load that must read
+memory each time (volatile, relaxed, acquiring, uncached), an atomic, or a plain load with a fence
+in the loop. Both lowerings take the list from here, so that both give up their turn in the same
+loops.
 """
 
 from __future__ import annotations

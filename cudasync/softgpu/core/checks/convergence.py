@@ -26,7 +26,7 @@ class Told:
     One field says what is wrong. `missed`: a lane waits for a lane that does not come.
     `other_line`: other threads of the block wait at another barrier. `come`: the number of threads
     for which a barrier opened. `members`: a mask without the thread's own bit. `shuffled`: the line
-    of a shuffle that read an absent lane, and whose result is used.
+    of a shuffle from an absent lane with a used result.
     """
 
     line: int

@@ -2,9 +2,9 @@
 
 Compiled code runs the lanes of a warp together and lets none of them wait. So once a lane names an
 absent lane, each lane of the warp has a queue of the points that it reaches. A meeting is over when
-all its named lanes have come to a meeting of the same kind with the same mask, at any line (PTX
-ISA, bar.warp.sync and shfl.sync). Lanes that had ended when they were named need not come. A
-meeting that is never over is reported, with what the missing lane does instead.
+all its named lanes have come to the same kind of meeting with the same mask. The line does not
+matter (PTX ISA, bar.warp.sync and shfl.sync). Lanes that had ended when they were named need not
+come. A meeting that is never over is reported, with what the missing lane does instead.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class Order:
         return stamp if stamp is not None and stamp.order is self else None
 
     def _chain(self, clock: Clock, near: Iterable[int]) -> int:
-        """A chain whose end comes before this clock; a new chain if there is none."""
+        """A chain with an end before this clock; a new chain if there is none."""
         lengths = self._lengths
         for chain in (*near, *lengths):
             if chain != _HOST and clock.get(chain, 0) == lengths[chain]:

@@ -1,7 +1,7 @@
 """Cellar. Finds the global memory on which the threads of a launch may race, from its PTX.
 
 Memory in which each thread has its own bytes need not be watched. The address of an access is a
-sum over thread and block indices (`ptx.linear`), whose factors the launch gives. Memory is not
+sum over thread and block indices (`ptx.linear`); the launch gives the factors. Memory is not
 suspicious in three cases: nobody writes it; only atomics touch it; or all its accesses have the
 same sum except for offsets, and no two threads reach the same byte. In the last case the sum is
 a number in mixed radix: each digit begins where the lower digits end.

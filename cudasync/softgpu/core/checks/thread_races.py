@@ -257,7 +257,7 @@ def _lane(entry: int) -> int:
 
 
 def _memory(size_bytes: int) -> mmap.mmap:
-    """Zeroed memory, whose pages come when they are touched."""
+    """Zeroed memory; its pages come when they are touched."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
     return mmap.mmap(-1, size_bytes, flags=flags)
 

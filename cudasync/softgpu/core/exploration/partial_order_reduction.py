@@ -6,8 +6,8 @@ so that they may change places. Each race of a run is a reason for another run w
 first. Orders that differ only in independent steps are one order, and sleep sets ensure that only
 one of them is run.
 
-The search knows nothing of streams and memory. A step has a key that is the same in every run, a
-footprint, and the set of steps that had to come before it under any choice.
+The search knows nothing of streams and memory. A step has three parts: a key that is the same in
+every run, a footprint, and the set of steps that come before it under any choice.
 """
 
 from __future__ import annotations

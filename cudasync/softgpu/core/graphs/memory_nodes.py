@@ -75,7 +75,7 @@ class Use:
             self.used -= memory.allocation.size_bytes
 
     def leave(self, memory: GraphMemory) -> None:
-        """Drop an allocation whose mapped bytes stay in use."""
+        """Drop an allocation; its mapped bytes stay in use."""
         with self._executor.lock:
             if memory in self._mapped:
                 del self._mapped[memory]

@@ -2,9 +2,9 @@
 
 The library is machine code, which cannot run here; clients link it for the barrier of a whole grid.
 These are its functions, written in PTX. A grid's handle is the address of its workspace, which a
-cooperative launch passes in %envreg1 and %envreg2; the second word is the barrier. As in the
-headers of cooperative groups, the first block adds the rest to 2^31, so that the sign changes when
-all blocks have come.
+cooperative launch passes in %envreg1 and %envreg2 (see "Cooperative launches" in jit/DESIGN.md).
+The second word is the barrier. As in the headers of cooperative groups, the first block adds the
+rest to 2^31, so that the sign changes when all blocks have come.
 """
 
 from __future__ import annotations

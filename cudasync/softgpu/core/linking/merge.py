@@ -1,8 +1,8 @@
 """Cellar. Merges PTX texts: one header, one definition of each name, private names kept apart.
 
-As with a driver's linker, two strong definitions of one name are an error, weak and tentative
-definitions (`.weak`, `.common`) give way, and every declared name must be defined somewhere. A
-module's private names are renamed if another module uses the same. Lines of a text stay lines, so
+The rules are those of a driver's linker. Two strong definitions of one name are an error. Weak and
+tentative definitions (`.weak`, `.common`) give way. Every declared name must be defined somewhere.
+A module's private names are renamed if another module uses the same. Lines of a text stay lines, so
 that reports quote the compiler's text. A comment marks the beginning of each module.
 """
 
