@@ -20,7 +20,7 @@ OURS: set[int] = set()
 
 @contextmanager
 def entered() -> Iterator[None]:
-    """A block in which the calling thread counts as internal."""
+    """Context manager: the calling thread counts as internal."""
     OURS.add(get_ident())
     try:
         yield
