@@ -62,7 +62,7 @@ class Context:
         self.handle = new_handle()
         self.limits: dict[int, int] = {}
         self.cache_config = 0
-        # How many attaches there were: one detach more than that ends the context.
+        # The number of attaches without a detach; a detach at 0 ends the context.
         self.attached = 0
         self.revive()
 

@@ -1,15 +1,15 @@
-"""Cellar. What a launch really reads and writes, written down while it runs.
+"""Cellar. Access recording: the reads and writes of a launch, recorded while it runs.
 
-A recording watches some disjoint ranges of memory. Both lowerings, when told to record, call one
-function after each access to global memory that finds the ranges met and keeps
+A recording watches disjoint ranges of memory. In code compiled to record, both lowerings call one
+function after each access to global memory. The function finds the ranges of the access and keeps
 
-- for each range, and each of read, written, read before this launch had written it, the PTX line
-  and the address of the first such access;
-- a byte for each byte, that says which of the three happened to it, where marks are asked for, and
-  whether that was plain: by what is no atomic, and neither volatile nor ordered by a scope.
+- for each range, the PTX line and address of the first read, the first write, and the first read
+  before a write of this launch;
+- on request, a mark for each byte: which of the three happened to it, and whether by a plain
+  access, which is no atomic, not volatile and not ordered by a scope.
 
-An atomic reads, then writes. A launch that is recorded runs on one thread, so that "before" has a
-meaning, and is the same in every run. Code that was compiled without recording pays nothing.
+An atomic reads, then writes. A recorded launch runs on one thread, so that "before" has a meaning
+and is the same in every run. Code compiled without recording pays nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Touch(IntFlag):
 
 KINDS = (Touch.READ, Touch.WRITTEN, Touch.READ_FIRST)
 _ALL_MARKS = 1 << len(Touch)
-# Modifiers and instructions whose accesses are ordered: two of them at once are no race.
+# Modifiers of strong accesses: two concurrent strong accesses are no race.
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
 
 
 def noted(kind: Touch, opcode: str, modifiers: Iterable[str]) -> int:
-    """The bits that an access of this kind by such an instruction is noted with."""
+    """The mark bits for an access of this kind by an instruction with these modifiers."""
     if opcode in ("atom", "red") or not _STRONG.isdisjoint(modifiers):
         return kind.value
     plain = Touch.PLAIN_READ if kind & Touch.READ else Touch(0)
@@ -54,7 +54,7 @@ def noted(kind: Touch, opcode: str, modifiers: Iterable[str]) -> int:
     return (kind | plain).value
 
 
-# Words of a row: start, end, where its bytes are kept; then line and address for each kind.
+# Words of a row: start, end, address of its marks; then line and address for each kind.
 _START, _END, _KEPT, _FIRSTS = range(4)
 _ROW_WORDS = _FIRSTS + 2 * len(KINDS)
 
@@ -79,23 +79,23 @@ class First:
 
 
 class Races(Protocol):
-    """Who holds the threads of a launch against each other."""
+    """Finds races between the threads of a launch."""
 
     def state_of(self, slot: object, shared: int, shared_bytes: int, warps: int) -> int:
-        """The address of a fresh state for a slot of the launch, see `race_records.State`."""
+        """The address of a fresh state for a slot of the launch; see `race_records.State`."""
 
 
 class Convergence(Protocol):
-    """Who is told which threads come to barriers."""
+    """Learns which threads come to barriers."""
 
     def state_of(self, slot: object, threads: int) -> int:
-        """The address of a fresh state for a slot, see `convergence_records.State`."""
+        """The address of a fresh state for a slot; see `convergence_records.State`."""
 
 
 class Recording:
-    """The record of one launch over the ranges it watches.
+    """The record of one launch over the watched ranges.
 
-    The table lies at `address` as `count` rows, for as long as this lives.
+    The table lies at `address` as `count` rows, as long as the recording lives.
     """
 
     __slots__ = (
@@ -114,7 +114,7 @@ class Recording:
     ) -> None:
         """Watch (start, end) pairs, in any order; ValueError if two overlap.
 
-        Of those that are `unmarked` no byte has a mark: each read counts as before any write.
+        The `unmarked` ranges have no marks: each read counts as a read before any write.
         """
         bare = {each for each in unmarked if each[0] < each[1]}
         marked = {each for each in ranges if each[0] < each[1]}
@@ -123,14 +123,14 @@ class Recording:
             if start < end:
                 raise ValueError(f"watched ranges overlap at {start:#x}")
         self.count = len(self.ranges)
-        # Who holds the threads of the launch against each other, if anybody does.
+        # Finds races between the threads of the launch, if requested.
         self.races: Races | None = None
-        # Who looks at what is written of shared and local memory, if anybody does.
+        # Tracks written bytes of shared and local memory, if requested.
         self.windows: Windows | None = None
-        # Who is told which threads come to barriers, if anybody is.
+        # Learns which threads come to barriers, if requested.
         self.convergence: Convergence | None = None
         self._table = (ctypes.c_uint64 * (_ROW_WORDS * self.count + 1))()
-        # Pages that nobody touches cost nothing.
+        # Untouched pages cost nothing.
         self._kept = [
             None if (start, end) in bare else mmap.mmap(-1, end - start)
             for start, end in self.ranges
@@ -150,11 +150,11 @@ class Recording:
         return First(line, address) if line else None
 
     def has_marks(self, index: int) -> bool:
-        """Whether it is known of each byte of the range at `index` what happened to it."""
+        """Whether the range at `index` has a mark for each byte."""
         return self._kept[index] is not None
 
     def take_as_written(self, start: int, end: int) -> None:
-        """Before the launch: reading these bytes is not reading what it found."""
+        """Mark bytes as written before the launch: a read of them is then not a first read."""
         for (low, high), kept in zip(self.ranges, self._kept, strict=True):
             first, last = max(low, start), min(high, end)
             if kept is not None and first < last:
@@ -163,9 +163,9 @@ class Recording:
     def touched(
         self, index: int, kind: Touch, without: Touch | None = None
     ) -> list[tuple[int, int]]:
-        """The bytes of the range at `index` to which that happened, as (start, end) addresses.
+        """The bytes of the range at `index` with a mark of `kind`, as (start, end) addresses.
 
-        Only those to which `without` did not, if that is given.
+        Bytes with a mark of `without` are left out.
         """
         bare = without or 0
         marked = bytes(m for m in range(1, _ALL_MARKS) if m & kind and not m & bare)
@@ -177,7 +177,7 @@ class Recording:
 
 
 def _first(name: str, kind: Touch) -> str:
-    """Keep line and address, if the access was of this kind and none was before."""
+    """LLVM IR that keeps line and address, if this is the first access of the kind."""
     place = _FIRSTS + 2 * KINDS.index(kind)
     return f"""  %{name}.line.at = getelementptr i64, ptr %row.at, i64 {place}
   %{name}.address.at = getelementptr i64, ptr %row.at, i64 {place + 1}
@@ -194,10 +194,10 @@ def _first(name: str, kind: Touch) -> str:
 
 
 def first_row(before: str, table: str, words: int, end: int, behind: str) -> str:
-    """LLVM IR that looks for the first of `%count` rows that ends behind `%address`, as `%below`.
+    """LLVM IR that finds the first of `%count` rows that ends behind `%address`, as `%below`.
 
-    Rows are disjoint and sorted, of `words` words each, of which number `end` is where it ends. It
-    comes from block `before`, and goes on at `behind` from its block `halve`.
+    Rows are disjoint and sorted. Each has `words` words; word `end` is the row's end address. The
+    code comes from block `before`, and goes to `behind` from its own block `halve`.
     """
     return f"""\
 ; The first row that ends behind the address: rows are disjoint, and sorted.

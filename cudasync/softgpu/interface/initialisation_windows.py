@@ -1,13 +1,12 @@
-"""Cellar. Which bytes of a block's shared memory, and of its threads' local memory, are written.
+"""Cellar. Initialisation windows: the written bytes of a block's shared and local memory.
 
-Each slot, which has one block at a time, has a *state*: a mark for each byte of both windows, 1
-where it is written, and a row for each PTX line that has read a byte that was not. A block that is
-not the one before begins with no marks, which the first access of it sees to. Compiled code
-(`jit/checks/initialisation_calls.py`) does all of this; only what is compiled to be recorded can,
-and only the vector lowering does.
+Each slot, which has one block at a time, has a *state*. It has a mark for each byte of both
+windows, 1 for a written byte, and a row for each PTX line that read an unwritten byte. The first
+access of a new block clears the marks. Compiled code (`jit/checks/initialisation_calls.py`) does
+all of this, in kernels compiled to be recorded, and only in the vector lowering.
 
-Calls of a device function have the same local memory, one after the other: what an earlier call
-wrote there counts as written.
+Successive calls of a device function have the same local memory, so bytes that an earlier call
+wrote count as written.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ class State(IntEnum):
     DISTANCE = 0
     LOW = auto()
     HIGH = auto()
-    # The block that the marks are of; none at first.
+    # The block of the marks; no block at first.
     X = auto()
     Y = auto()
     Z = auto()
-    # What the system keeps at LOW counts as written.
+    # The size of the system's memory at LOW, which counts as written.
     RESERVED = auto()
     COUNT = auto()
     ROWS = auto()
@@ -40,7 +39,7 @@ class State(IntEnum):
 
 @unique
 class Row(IntEnum):
-    """Words of a row: the first read by a line of what was not written."""
+    """Words of a row: the first read of unwritten bytes by a line."""
 
     LINE = 0
     ADDRESS = auto()
@@ -56,8 +55,8 @@ _NO_BLOCK: Final = 2**64 - 1
 
 
 class EarlyRead(NamedTuple):
-    """A read of a window's bytes that nobody had written. `offset` is that in shared memory, or in
-    the local memory of the thread, whose linear index in the block is given."""
+    """A read of bytes of a window that nobody had written. `offset` counts in shared memory, or in
+    the thread's local memory; `thread` is the thread's linear index in the block."""
 
     line: int
     is_shared: bool
@@ -68,7 +67,7 @@ class EarlyRead(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Where a slot has its shared memory and that of its threads, which follows."""
+    """The addresses of a slot's shared memory, and of its threads' local memory behind it."""
 
     shared: int
     shared_bytes: int
@@ -103,7 +102,7 @@ class Windows:
                 yield window, words[start : start + len(Row)]
 
     def early(self) -> Iterator[EarlyRead]:
-        """What was read and not written, of each line once for each slot."""
+        """The reads of unwritten bytes, each line once for each slot."""
         for window, (line, address, size, thread, x, y, z) in self._rows():
             is_shared = address < window.shared + window.shared_bytes
             offset = address - (window.shared if is_shared else window.local)

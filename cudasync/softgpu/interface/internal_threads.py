@@ -1,7 +1,7 @@
-"""Cellar. Threads that the software GPU has started and that make no driver calls.
+"""Cellar. Internal threads: started by the software GPU, and without driver calls.
 
-Each enters itself when it begins. They are known by number, and not by what they run: to walk over
-the frames of a thread that goes on meanwhile is not safe without a GIL, and finds no end with one.
+Each enters itself when it begins. They are known by number and not by their frames: a walk over
+the frames of a running thread is not safe without a GIL, and may not end with one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Entered and left by one C call each.
+# Each change is one C call.
 OURS: set[int] = set()
 
 
 @contextmanager
 def entered() -> Iterator[None]:
-    """The calling thread is one of them, for as long as this lasts."""
+    """Context manager: the calling thread counts as internal."""
     OURS.add(get_ident())
     try:
         yield
@@ -29,5 +29,5 @@ def entered() -> Iterator[None]:
 
 
 if hasattr(os, "register_at_fork"):
-    # A child has none of them.
+    # A forked child has no internal threads.
     os.register_at_fork(after_in_child=OURS.clear)

@@ -1,12 +1,12 @@
-"""Cellar. What a launch is, and what may come of it: the seam between the driver core and code.
+"""Cellar. Launches and their outcomes: the seam between the driver model and compiled code.
 
-Two lowerings stand behind this seam, `softgpu.jit` (fast) and `softgpu.oracle` (plain); the core
-talks to either through the protocols below and cannot tell them apart.
+Two lowerings stand behind this seam, `softgpu.jit` (fast) and `softgpu.oracle` (plain). The core
+uses either through the protocols below and cannot tell them apart.
 
 True of every execution:
 - an address is a host address, and generic, global, shared and local addresses are one space;
-- nothing a kernel does ends the process: what it does wrong comes back as a `Fault`;
-- after DONE or FAULT an execution is spent; after YIELDED `run` goes on where it stopped.
+- a kernel cannot end the process: each of its errors comes back as a `Fault`;
+- after DONE or FAULT an execution is spent; after YIELDED, `run` continues where it stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from cudasync.ptx.types import StateSpace
     from cudasync.softgpu.interface.access_recording import Recording
 
-# Some ten seconds of a block, of slow instructions a minute or two; and what a launch may do.
+# The budget of a block: some ten seconds, with slow instructions a minute or two. A launch has
+# this many block budgets.
 DEFAULT_BUDGET = 2**33
 _BLOCK_BUDGETS = 32
 
@@ -35,18 +36,18 @@ Dim3: TypeAlias = tuple[int, int, int]
 
 
 class AllocationSnapshot:
-    """The memory a kernel may touch at one moment: sorted, disjoint ranges [start, end).
+    """The memory that a kernel may touch at one moment: sorted, disjoint ranges [start, end).
 
-    Immutable. The table lies at `address` as `count` pairs of 64-bit words, for as long as the
+    Immutable. The table lies at `address` as `count` pairs of 64-bit words, as long as the
     snapshot lives; compiled code searches it there.
     """
 
     __slots__ = ("_table", "address", "count")
 
     def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Take (start, end) pairs in any order; empty ones vanish.
+        """Take (start, end) pairs in any order; empty pairs are dropped.
 
-        ValueError if two overlap: then the caller's bookkeeping is broken.
+        ValueError if two overlap: the caller's bookkeeping is then broken.
         """
         ordered = sorted((start, end) for start, end in ranges if end > start)
         for (_, end), (start, _) in pairwise(ordered):
@@ -61,7 +62,7 @@ class AllocationSnapshot:
         self.address = ctypes.addressof(self._table)
 
     def rest(self, address: int) -> int:
-        """The bytes from `address` to the end of the range that it lies in; 0 if in none."""
+        """The bytes from `address` to the end of its range; 0 outside all ranges."""
         table = self._table
         place = bisect_right(table, address, 0, 2 * self.count)
         return table[place] - address if place % 2 else 0
@@ -74,15 +75,15 @@ class AllocationSnapshot:
 
 @dataclass(slots=True)
 class Launch:
-    """One launch: shape, arguments, and the memory as it is while the kernel runs.
+    """One launch: its shape, its arguments, and the memory while the kernel runs.
 
-    Not to be changed; but to be frozen would make it three times as expensive to make.
+    It must not be changed. A frozen dataclass would be three times as expensive to make.
 
-    `parameters` is the packed parameter block (at least CompiledKernel.parameter_size bytes);
+    `parameters` is the packed parameter block (at least CompiledKernel.parameter_size bytes).
     `symbols` holds the device address of every variable of the module, in the order of
-    CompiledModule.variables. `budget` bounds what each block may do in loops and calls, counted in
-    instructions of a warp, roughly. `recording` takes down what a module compiled with `record`
-    does. `workspace` is where a cooperative launch keeps its grid's barrier, else 0.
+    CompiledModule.variables. `budget` bounds the work of each block in loops and calls, roughly in
+    instructions of a warp. `recording` records the accesses of a module compiled with `record`.
+    `workspace` is the address of a cooperative launch's grid barrier, else 0.
     """
 
     grid: Dim3
@@ -97,7 +98,7 @@ class Launch:
 
     @property
     def total_budget(self) -> int:
-        """What all blocks may do together."""
+        """The budget of all blocks together."""
         total = _BLOCK_BUDGETS * self.budget
         return min(2**62, total)
 
@@ -117,12 +118,12 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What went wrong, and where.
+    """The error of a kernel, and its place.
 
-    `line` is the PTX line, `threads` are the thread coordinates of the lanes at fault within
-    `block`. `address`, `size_bytes` and `space` describe the access of the first of them, and
-    are 0, 0 and None where no access is to blame; `is_write` is True for stores and atomics.
-    `window` is start and size of the memory that an access to shared or local memory missed.
+    `line` is the PTX line, and `threads` are the thread coordinates of the lanes at fault within
+    `block`. `address`, `size_bytes` and `space` describe the access of the first of them; they are
+    0, 0 and None if the fault is no access. `is_write` is True for stores and atomics. `window` is
+    start and size of the shared or local memory that an access missed.
     """
 
     kind: FaultKind
@@ -139,7 +140,7 @@ class Fault:
 
 @unique
 class OutcomeKind(Enum):
-    """What `Execution.run` came back with."""
+    """The results of `Execution.run`."""
 
     DONE = "done"
     YIELDED = "yielded"
@@ -150,8 +151,8 @@ class OutcomeKind(Enum):
 class Outcome:
     """The end of one call of `Execution.run`; `fault` is set exactly for FAULT.
 
-    With YIELDED, `has_moved` says whether the kernel got any further: if it did not, then only
-    others can bring it on.
+    With YIELDED, `has_moved` says whether the kernel made progress. If it did not, only other work
+    can end its wait.
     """
 
     kind: OutcomeKind
@@ -160,19 +161,19 @@ class Outcome:
 
 
 class Execution(Protocol):
-    """A launch under way."""
+    """A running launch."""
 
     def run(self) -> Outcome:
-        """Run, without the GIL, until the kernel is done, failed, or waits politely.
+        """Run, without the GIL, until the kernel is done, has failed, or waits politely.
 
-        YIELDED means that every thread still alive waits in a loop for memory to change: call
-        again when others have had a turn. Not to be called from two threads at once.
+        YIELDED means that every living thread waits in a loop for memory to change: call again
+        after other work has had a turn. Two threads must not call it at once.
         """
 
     def stop(self) -> None:
-        """Have it end soon with STOPPED, where it is; from any thread, while `run` runs or not.
+        """End the launch soon with STOPPED, where it is; callable from any thread at any time.
 
-        `run` then comes back within a second, or does when it is called again.
+        An active `run`, or the next one, then returns within a second.
         """
 
 
@@ -201,19 +202,19 @@ class CompiledKernel(Protocol):
 
     @property
     def max_threads(self) -> int:
-        """The most threads a block may have: from .maxntid or .reqntid, else 1024."""
+        """The most threads of a block: from .maxntid or .reqntid, else 1024."""
 
     @property
     def sites(self) -> tuple[ir.Instruction, ...]:
-        """What races are told by, see `race_records`; nothing where threads can not be held so."""
+        """The instructions that race reports name (`race_records`); empty without race checks."""
 
     @property
     def parts(self) -> tuple[ir.Function, ...]:
-        """The kernel and all it may call, as they are lowered; nothing where `sites` is."""
+        """The kernel and all functions that it may call, as lowered; empty if `sites` is."""
 
     @property
     def sees_threads(self) -> bool:
-        """Whether it can be told what threads do to each other; False where they run one by one."""
+        """Whether checks can see threads affect each other; False if threads run one by one."""
 
     def shares(self, block: Dim3) -> bool:
         """Whether threads of such blocks may race on shared memory, as compiled with `races`."""
@@ -222,7 +223,7 @@ class CompiledKernel(Protocol):
         """Whether threads of such blocks may miss a barrier, as compiled with `convergence`."""
 
     def start(self, launch: Launch) -> Execution:
-        """Prepare to execute; nothing runs before `Execution.run`."""
+        """Prepare the execution; nothing runs before `Execution.run`."""
 
 
 class CompiledModule(Protocol):
@@ -233,7 +234,7 @@ class CompiledModule(Protocol):
 
     @property
     def refused(self) -> Mapping[str, PtxError]:
-        """The kernels that need what the software GPU has not, with why and where."""
+        """The kernels that need something unsupported, with reason and line."""
 
     @property
     def variables(self) -> tuple[ir.Variable, ...]:
@@ -253,17 +254,17 @@ class Compile(Protocol):
         convergence: bool = False,
         image: bytes | None = None,
     ) -> CompiledModule:
-        """Lower every kernel that can be; PtxError for the first instruction that is no PTX.
+        """Lower every kernel if possible; PtxError for the first instruction that is no PTX.
 
-        With `record`, launches can be recorded: slower code; with `races`, their threads can be
-        held against each other, too, where the lowering does that. `image` is what the module was
-        parsed from, for those who keep on disk what comes of it.
+        With `record`, launches can be recorded, and the code is slower. With `races`, races
+        between their threads can be found, if the lowering supports it. `image` is the module's
+        text, for a disk cache.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A module that was compiled before, and what its PTX says of itself."""
+    """A module that was compiled before, and the target and version of its PTX."""
 
     compiled: CompiledModule
     target: str
@@ -271,7 +272,7 @@ class Found:
 
 
 class Find(Protocol):
-    """The type of what finds modules that were compiled before, by whatever process."""
+    """The type of a function that finds modules compiled before, by any process."""
 
     def __call__(self, image: bytes, *, memcheck: bool = True) -> Found | None:
-        """The module of this PTX; None if it is not kept, or has variables or refused kernels."""
+        """The module of this PTX; None if it is not cached, or has variables or refused kernels."""

@@ -1,10 +1,10 @@
-"""Cellar. What memory holds that nobody has written, or that was freed.
+"""Cellar. Poison: the contents of memory that nobody has written, or that was freed.
 
-Two bytes, again and again: a quiet NaN in f16, bf16, f32, f64 and e5m2 (in e4m3 each second byte is
-one), wherever an element begins that is aligned to its size. So a sum that begins in `empty` memory
-is NaN, not a plausible number. As integers the words are no likely ones: 0x7ffd, 0x7ffd7ffd and so
-on. Nothing shows every mistake: a minimum of integers, or `max` and `min` of floats, which leave
-out a NaN, still hide that nobody wrote there first.
+Poison is two bytes, repeated. Any aligned element of f16, bf16, f32, f64 and e5m2 reads as a quiet
+NaN (in e4m3 each second byte does). So a sum that begins in `empty` memory is NaN, not a plausible
+number. As integers, the words are unlikely: 0x7ffd, 0x7ffd7ffd and so on. Poison does not show
+every mistake: a minimum of integers, or `max` and `min` of floats, which skip a NaN, still hide
+unwritten memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 WORD: Final = 0x7FFD
 PATTERN: Final = WORD.to_bytes(2, "little")
 _CHUNK_BYTES: Final = 256 << 10
-# One element more, for what begins at an odd address.
+# One more element, for fills that begin at an odd address.
 _CHUNK = ctypes.create_string_buffer(PATTERN * (_CHUNK_BYTES // 2 + 1))
 _SOURCE: Final = ctypes.addressof(_CHUNK)
 # Above this, pages are not touched.
@@ -29,13 +29,13 @@ _MAP_NORESERVE: Final = 0x4000
 _mmap = ctypes.CDLL(None, use_errno=True).mmap
 _mmap.restype = ctypes.c_void_p
 _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
-# A file in memory with one stretch of poison, once something large was poisoned. The first
-# that is appended is it, whatever other threads make at once.
+# A file in memory with one stretch of poison, made at the first large fill. If several threads
+# make one at once, the first in the list is used.
 _file: list[int] = []
 
 
 def poison(address: int, size_bytes: int) -> None:
-    """Fill memory."""
+    """Fill memory with poison."""
     source = _SOURCE + (address & 1)
     while size_bytes > _CHUNK_BYTES:
         ctypes.memmove(address, source, _CHUNK_BYTES)
@@ -45,11 +45,11 @@ def poison(address: int, size_bytes: int) -> None:
 
 
 def poison_pages(address: int, size_bytes: int) -> None:
-    """Fill memory that is private to this process; what it held is let go.
+    """Fill memory that is private to this process with poison; its pages are dropped.
 
-    Pages of large blocks are not touched. The file is mapped over them instead: a reader finds
-    poison, and a writer gets a page of its own. So a gigabyte takes some milliseconds, and memory
-    only where it is written.
+    Pages of large blocks are not touched. Instead, the file is mapped over them: a reader finds
+    poison, and a writer gets a page of its own. So a gigabyte takes some milliseconds, and only
+    written pages take memory.
     """
     if size_bytes <= _MOST_TOUCHED_BYTES:
         poison(address, size_bytes)
@@ -65,7 +65,7 @@ def poison_pages(address: int, size_bytes: int) -> None:
         rights = mmap.PROT_READ | mmap.PROT_WRITE
         flags = mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE
         if _mmap(start, length, rights, flags, descriptor, 0) != start:
-            # More mappings than the system allows: then memory is touched.
+            # The system allows no more mappings, so the memory itself is filled.
             poison(start, length)
 
 

@@ -1,16 +1,15 @@
-"""Cellar. What compiled code and the check of races within a kernel have in common.
+"""Cellar. Race records: the state that compiled code shares with the race check of a kernel.
 
-Every word of watched memory has a *cell*: who wrote it last, and up to three of those who have read
-it since. An entry of a cell is 64 bits: when, which warp of the launch, which lane, by which
-instruction, whether strong (an atomic or the like), and whether by a copy that goes on behind it.
-Entries of 0 are nobody's. Where bytes of a word go different ways, the word is split: then each of
-its bytes has a cell of its own.
+Every word of watched memory has a *cell*: its last writer, and up to three readers since. An entry
+of a cell is 64 bits: time, warp of the launch, lane, instruction, whether strong (an atomic or the
+like), and whether by an asynchronous copy that is still pending. Entries of 0 are empty. If the
+bytes of a word are accessed differently, the word is split: each byte then has its own cell.
 
-Time is one counter for the launch, which goes on whenever threads synchronise: a launch that is
-recorded runs on one thread, so what happened up to a moment has a time up to that moment's. Each
-warp keeps a time up to which it is behind all warps of its block (`FLOOR`, by barriers), and one up
-to which its own lanes are behind each other (`TOGETHER`). All else that orders threads is the
-business of the check, which is asked (`CALLBACK`) where these two do not answer.
+Time is one counter for the launch, which advances whenever threads synchronise. A recorded launch
+runs on one thread, so everything before a moment has a time up to that moment's. Each warp keeps
+two times. Up to `FLOOR`, the accesses of all warps of its block come before its next access, by
+barriers. Up to `TOGETHER`, the same holds for its own lanes. The check knows all other order;
+compiled code asks it (`CALLBACK`) if these two times do not answer.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ THREAD_MASK: Final = (1 << TIME_SHIFT) - (1 << LANE_SHIFT)
 WARP_MASK: Final = (1 << TIME_SHIFT) - (1 << WARP_SHIFT)
 READERS: Final = 3
 CELL_BYTES: Final = 8 * (1 + READERS)
-# Of four bytes of memory: a cell, and four more for when it is split.
+# For four bytes of memory: the bytes of a cell, and of four more cells after a split.
 WORD_BYTES: Final = CELL_BYTES
 SPLIT_BYTES: Final = 4 * CELL_BYTES
 
-# What notes an access that may be one to shared memory.
+# The function that notes an access that may be to shared memory.
 NEAR_NAME: Final = "@cudasync.race.note.near"
 
 MOST_WARPS: Final = 64
@@ -50,18 +49,18 @@ MEMORIES: Final = 256
 
 @unique
 class Head(IntEnum):
-    """Words that a launch has once."""
+    """Words that exist once for a launch."""
 
     TIME = 0
     CALLBACK = auto()
-    # Rows of global memory that is watched: start, end, cells, cells of bytes.
+    # Rows of watched global memory: start, end, cells, cells of bytes.
     ROWS = auto()
     ROW_COUNT = auto()
-    # A byte for each pair of instructions: 1 once a race between them was told.
+    # A byte for each pair of instructions: 1 once a race between them was reported.
     TOLD = auto()
-    # More than 0 if some strong access may bring news of other threads.
+    # More than 0 if a strong read may learn what other threads have done.
     OBJECTS = auto()
-    # What the callback is to look at: an `Ask`, and what belongs to it.
+    # The arguments of the callback: an `Ask`, and its operands.
     ASKED = auto()
     ARGUMENTS = auto()
 
@@ -75,7 +74,7 @@ _PER_WARP = ("FLOOR", "TOGETHER", "FENCED", "FENCED_WIDE", "FLOOR_FENCED", "COPI
 
 @unique
 class State(IntEnum):
-    """Words of a slot, which has one block at a time; those from FLOOR on are the block's own."""
+    """Words of a slot, which has one block at a time; words from FLOOR on are the block's own."""
 
     HEAD = 0
     # The linear index of the block, plus one; the number of its first warp in the launch.
@@ -86,22 +85,22 @@ class State(IntEnum):
     SHARED_BYTES = auto()
     CELLS = auto()
     SPLIT_CELLS = auto()
-    # The row that was found last.
+    # The row found by the last search.
     ROW = auto()
-    # What makes one block a barrier that the check has to hear of.
+    # 1 if the check must be told of the block's barriers.
     KNOWS = auto()
-    # The first of one word for each warp, each.
+    # Each of these is the first of one word for each warp.
     FLOOR = 16
     TOGETHER = 16 + MOST_WARPS
     FENCED = 16 + 2 * MOST_WARPS
     FENCED_WIDE = 16 + 3 * MOST_WARPS
     FLOOR_FENCED = 16 + 4 * MOST_WARPS
     COPIED = 16 + 5 * MOST_WARPS
-    # By number of the barrier and warp: a bit for each lane, odd or even times.
+    # By number of the barrier and warp: a bit for each lane, the parity of its barriers.
     PARITY = 16 + 6 * MOST_WARPS
-    # By number and parity: when the last lanes came.
+    # By number and parity: the time at which the last lanes came.
     CAME = PARITY + BARRIERS * MOST_WARPS
-    # What the check has answered lately: whom it asked about, and until when that is known.
+    # The latest answers of the check: the threads of the question, and the time of the answer.
     MEMORY = CAME + 2 * BARRIERS
 
 
@@ -110,7 +109,7 @@ STATE_WORDS: Final = State.MEMORY + 2 * MEMORIES
 
 @unique
 class Ask(IntEnum):
-    """What the callback is told or asked."""
+    """The callback's messages and questions."""
 
     CONFLICT = 1
     ARRIVE = 2
@@ -122,15 +121,15 @@ class Ask(IntEnum):
 
 
 class Strength(IntFlag):
-    """What a strong access does, as `Ask.STRONG` is told it."""
+    """The effects of a strong access, as an operand of `Ask.STRONG`."""
 
     READS = 1
     WRITES = 2
     ACQUIRES = 4
     RELEASES = 8
-    # Beyond the block.
+    # The scope is wider than the block.
     WIDE = 16
-    # What others have left with the word stays, as one who waits is told of all who arrived.
+    # Keeps what earlier writers left with the word, because a waiter learns from all arrivals.
     JOINS = 32
 
 
@@ -138,25 +137,25 @@ ARRIVES: Final = Strength.WRITES | Strength.RELEASES | Strength.JOINS
 FINDS_OVER: Final = Strength.READS | Strength.ACQUIRES
 
 
-# How threads of the same grid beyond the block are named in PTX; without a scope, an access by
-# atom or red, or a volatile one, is of the device or wider.
+# PTX scopes that do not reach beyond the block. Without a scope, atom, red and volatile accesses
+# have the device's scope or a wider one.
 _NARROW = frozenset({"cta"})
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
 _OPCODES = frozenset({"ld", "ldu", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "wmma"})
 
 
 def is_strong(instruction: ir.Instruction) -> bool:
-    """Whether two of these at once are no race."""
+    """Whether two concurrent accesses by such instructions are no race."""
     return instruction.opcode in ("atom", "red") or not _STRONG.isdisjoint(instruction.modifiers)
 
 
 def is_wide(instruction: ir.Instruction) -> bool:
-    """Whether its scope is more than the block."""
+    """Whether its scope is wider than the block."""
     return _NARROW.isdisjoint(instruction.modifiers)
 
 
 def strength_of(instruction: ir.Instruction) -> Strength:
-    """What a strong access does."""
+    """The effects of a strong access."""
     modifiers = set(instruction.modifiers)
     found = Strength(0)
     if instruction.opcode in ("ld", "ldu", "atom", "red"):
@@ -173,6 +172,6 @@ def strength_of(instruction: ir.Instruction) -> Strength:
 
 
 def sites(instructions: Sequence[ir.Instruction]) -> dict[int, int]:
-    """The site of each instruction that may touch memory, by its number; 0 is any beyond those."""
+    """The site of each instruction that may touch memory, by its index; further ones have 0."""
     places = [n for n, each in enumerate(instructions) if each.opcode in _OPCODES]
     return {place: site for site, place in enumerate(places[: MOST_SITES - 1], 1)}

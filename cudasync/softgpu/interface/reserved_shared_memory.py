@@ -1,9 +1,9 @@
-"""Cellar. The shared memory that the system has of each block, and where a kernel finds it.
+"""Cellar. Reserved shared memory: the system's part of each block, and its place.
 
-PTX ISA, "%reserved_smem_offset_begin" and its neighbours; CUDA's cooperative groups keep what the
-warps of a tile tell each other at %reserved_smem_offset_1, and count on 288 bytes there. The ISA
-leaves open where the region lies: here before all that a kernel declares or a launch adds. A kernel
-that asks for none of it has none, and its variables begin at 0.
+Source: PTX ISA, "%reserved_smem_offset_begin" and its neighbours. CUDA's cooperative groups keep
+messages between the warps of a tile at %reserved_smem_offset_1, and need 288 bytes there. The ISA
+does not define the region's place: here it lies before the kernel's and the launch's shared memory.
+A kernel that does not use the region has none, and its variables begin at 0.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ REGISTERS: Final[Mapping[str, int]] = {
     "%reserved_smem_offset_0": 0,
     "%reserved_smem_offset_1": RESERVED_BYTES // 2,
 }
-"""What the special registers hold, in bytes from the start of the shared window."""
+"""The values of the special registers, in bytes from the start of the shared window."""
 
 
 def bytes_before(functions: Iterable[Function], variables: Iterable[Variable]) -> int:
-    """How far these shared variables lie behind the region; 0 where no function asks for it.
+    """The bytes before these shared variables; 0 if no function uses the region.
 
-    As much as their strictest alignment wants, so that each lies as it would without.
+    A multiple of their strictest alignment, so that the variables' layout does not change.
     """
     if not any(_asks(function) for function in functions):
         return 0

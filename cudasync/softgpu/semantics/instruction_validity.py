@@ -1,7 +1,7 @@
-"""Cellar. What every lowering refuses: modifiers, types and offsets without a meaning.
+"""Cellar. Validity of instructions: modifiers, types and offsets that every lowering refuses.
 
-Every lowering refuses what is not in the tables: a modifier that is not understood is never
-ignored, since it may change the result, and emitters may rely on the types they are given.
+Every lowering refuses entries that are not in these tables. An unknown modifier is never ignored,
+because it may change the result, and emitters may rely on the types of their operands.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COMPARISONS = {
 _ATOMIC_OPERATIONS = {
     "add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec",
 }  # fmt: skip
-# Fences that order accesses of engines which are not here, and so order nothing more.
+# Fences for hardware engines that are not modelled, so these modifiers order nothing more.
 _PROXIES = {
     "proxy", "async", "async::generic", "alias", "global", "shared::cta", "mbarrier_init",
 }  # fmt: skip
@@ -87,7 +87,7 @@ _MODIFIERS: dict[str, set[str] | frozenset[str]] = {
 
 
 def unknown_modifier(instruction: Instruction) -> str | None:
-    """The first modifier without a meaning here; None if all have one."""
+    """The first unknown modifier; None if all are known."""
     known = _MODIFIERS.get(instruction.opcode, ())
     return next((each for each in instruction.modifiers if each not in known), None)
 
@@ -98,7 +98,7 @@ _HALVES = "f16 f16x2 bf16 bf16x2"
 _SINGLES = "f32 f64"
 _BITS = "b16 b32 b64"
 
-# The types of the PTX ISA, by instruction. Opcodes that are not here take what their emitters do.
+# The types of the PTX ISA, by instruction. For other opcodes, the emitters decide.
 _TYPES: dict[str, frozenset[str]] = {
     name: frozenset(types.split())
     for names, types in {
@@ -131,7 +131,7 @@ _TYPES: dict[str, frozenset[str]] = {
 
 
 def unfit_type(instruction: Instruction) -> str | None:
-    """The first type that the PTX ISA does not have for this instruction; None if all fit."""
+    """The first type that the PTX ISA does not allow for this instruction; None if all fit."""
     known = _TYPES.get(instruction.opcode)
     if known is None:
         return None
@@ -139,9 +139,9 @@ def unfit_type(instruction: Instruction) -> str | None:
 
 
 def beyond_parameter(function: Function, instruction: Instruction) -> str | None:
-    """The parameter by whose name an access goes beyond its end; None if none is.
+    """The parameter that an access by name exceeds; None if there is none.
 
-    Parameters are reached by name and constant offset only, so nobody looks when it runs.
+    Parameters are accessed only by name and constant offset, so there is no check at run time.
     """
     if instruction.opcode not in ("ld", "st") or not instruction.types:
         return None

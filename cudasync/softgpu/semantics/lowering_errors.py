@@ -1,7 +1,7 @@
-"""Cellar. What no emitter has thought of: ill-typed PTX that the parser lets pass.
+"""Cellar. Lowering errors: unexpected failures on ill-typed PTX that the parser accepts.
 
-It may fail anywhere in a lowering. To the program it is PTX that can not run here, and loading is
-where it can act on that; the message names the instruction, as for what is refused on purpose.
+Such PTX may fail anywhere in a lowering. The program sees PTX that cannot run here, at loading,
+where it can react. The message names the instruction, as for deliberate refusals.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def refusal(error: Exception, instruction: Instruction, file: str) -> PtxError:
-    """The error to raise for one that an instruction's lowering ran into."""
+    """The error to raise for an unexpected error in an instruction's lowering."""
     why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return PtxError(
         f"{instruction.opcode} can not be lowered ({why})",

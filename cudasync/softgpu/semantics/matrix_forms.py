@@ -1,12 +1,11 @@
-"""Cellar. Which matrix products the tensor instructions compute: mma and wmma.mma by their names.
+"""Cellar. The matrix products of the tensor instructions: mma and wmma.mma by their names.
 
-A form is what the dotted name says and nothing else: shape, element types, layouts, how integers
-overflow. Both lowerings ask here what an instruction means, and each computes it in its own way;
-which lane holds which element is in `fragments`. Forms that are not in the tables are refused: the
-sparse and the block-scaled ones, and the types of fewer than eight bits that only sm_100a and its
-kin have.
+A form is exactly the content of the dotted name: shape, element types, layouts, integer overflow.
+Both lowerings take an instruction's meaning from here, and each computes it in its own way.
+`matrix_fragments` says which lane holds which element. Forms outside the tables are refused: sparse
+and block-scaled forms, and the types of fewer than eight bits that only sm_100a and its kin have.
 
-From the PTX ISA, sections "mma" and "Warp-level Matrix Multiply-Accumulate Instructions".
+Source: the PTX ISA, sections "mma" and "Warp-level Matrix Multiply-Accumulate Instructions".
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction
 
-# Bits of an element. A word of 32 one-bit elements is taken as one.
+# Bits of an element. A word of 32 one-bit elements counts as one element.
 ELEMENT_BITS = {
     "f64": 64, "f32": 32, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8,
     "s32": 32, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 32,
 }  # fmt: skip
 _WORD_OF_BITS = 32
-# Elements that are no types of PTX registers, and so are found among the modifiers.
+# Element types that are no PTX register types, so the parser leaves them among the modifiers.
 _NAMED = frozenset({"s4", "u4", "b1", "e4m3", "e5m2"})
 ROUNDINGS = frozenset({"rn", "rz", "rm", "rp"})
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 _WMMA_SHAPES = "m16n16k16 m8n32k16 m32n8k16"
-# The shapes of each element type, of mma and of wmma.
+# The shapes of mma and of wmma, by element type.
 _SHAPES = {
     "mma": {
         "f16": "m8n8k4 m16n8k8 m16n8k16",
@@ -52,14 +51,14 @@ _SHAPES = {
         "1 bit": "m8n8k128",
     },
 }
-# What the elements of A and B may be together, and those of C and D.
+# The allowed element types of A and B together, and of C and D.
 _KINDS = {
     "f16": ({"f16"}, {"f16", "f32"}), "bf16": ({"bf16"}, {"f32"}), "tf32": ({"tf32"}, {"f32"}),
     "f64": ({"f64"}, {"f64"}), "8 bits": ({"s8", "u8"}, {"s32"}), "4 bits": ({"s4", "u4"}, {"s32"}),
     "1 bit": ({"b1"}, {"s32"}), "fp8": ({"e4m3", "e5m2"}, {"f16", "f32"}),
 }  # fmt: skip
 _MODIFIERS = {"sync", "aligned", "row", "col", "satfinite", "xor", "and", "popc", *ROUNDINGS}
-# Every modifier that some product has; which of them go together is for `form_of` to say.
+# Every modifier of any product; `form_of` decides on combinations.
 MATRIX_MODIFIERS = frozenset(
     {*_MODIFIERS, *_NAMED, "mma", "load", "store", "a", "b", "c", "d"}
     | {shape for each in _SHAPES.values() for shapes in each.values() for shape in shapes.split()}
@@ -70,8 +69,8 @@ MATRIX_MODIFIERS = frozenset(
 class Form:
     """D = A * B + C: A has `m` rows, B `n` columns; types by operand letter.
 
-    `k` counts steps: a step is a word of 32 elements where those are single bits. `is_opaque` is
-    true of wmma, whose fragments nobody may look into. `combine` is how bits are multiplied.
+    `k` counts steps; for single bits, a step is a word of 32 elements. `is_opaque` is True for
+    wmma, whose fragment layout is unspecified. `combine` is the operation that multiplies bits.
     """
 
     name: str
@@ -88,7 +87,7 @@ class Form:
 
     @property
     def batches(self) -> int:
-        """How many products a warp computes: of m8n8k4 in f16, one for each quad pair."""
+        """The number of products of a warp: m8n8k4 in f16 computes one for each quad pair."""
         return 4 if self.shape == "m8n8k4" and self.types["a"] == "f16" else 1
 
     @property
@@ -98,7 +97,7 @@ class Form:
 
 
 def form_of(instruction: Instruction) -> Form | None:
-    """The product that an mma or a wmma.mma computes; None if it is none of the known ones."""
+    """The form of an mma or a wmma.mma; None if it is unknown."""
     modifiers = instruction.modifiers
     is_wmma = instruction.opcode == "wmma"
     shape = next((each for each in modifiers if _SHAPE.fullmatch(each)), "")
@@ -108,7 +107,7 @@ def form_of(instruction: Instruction) -> Form | None:
         return None
     types = [each.value for each in instruction.types]
     if len(types) == 2 and (is_wmma or named):
-        # The types of A and B stand between those of D and C, or go without saying.
+        # The types of A and B stand between those of D and C, or are implied.
         between = named or ["f16", "f16"]
         types = [types[0], *between, types[1]]
     if len(types) != 4:
@@ -152,7 +151,7 @@ def _kind(a: str, b: str, c: str, d: str) -> str | None:
 
 
 def _is_fitting(instruction: Instruction, kind: str, shape: str, layouts: list[str]) -> bool:
-    """Whether the modifiers that only some forms have are on one that has them."""
+    """Whether the form allows its layouts and its special modifiers."""
     modifiers = set(instruction.modifiers)
     is_free = kind in ("f16", "bf16", "tf32", "8 bits", "f64") and instruction.opcode == "wmma"
     is_free = is_free or (kind == "f16" and shape == "m8n8k4")
@@ -169,9 +168,9 @@ def _is_fitting(instruction: Instruction, kind: str, shape: str, layouts: list[s
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One matrix of a wmma.load or wmma.store: lines of `line` elements lie in memory.
+    """One matrix of a wmma.load or wmma.store, in memory as lines of `line` elements.
 
-    In a row-major matrix a line is a row. `count` is the number of lines.
+    In a row-major matrix, a line is a row. `count` is the number of lines.
     """
 
     operand: str
@@ -199,17 +198,17 @@ class Part:
 
     @property
     def stride_bits(self) -> int:
-        """What strides count: elements, also where those are single bits."""
+        """The unit of strides: an element, also if elements are single bits."""
         return 1 if self.type == "b1" else ELEMENT_BITS[self.type]
 
     @property
     def element_bytes(self) -> int:
-        """What an access is aligned to: an element, or a byte where elements are smaller."""
+        """The alignment of an access: an element, or a byte if elements are smaller."""
         return max(1, ELEMENT_BITS[self.type] // 8)
 
 
 def part_of(instruction: Instruction) -> Part | None:
-    """What a wmma.load or wmma.store moves; None if it is no known form."""
+    """The matrix that a wmma.load or wmma.store moves; None if the form is unknown."""
     modifiers = set(instruction.modifiers)
     shape = next((each for each in modifiers if _SHAPE.fullmatch(each)), "")
     operand = next((each for each in ("a", "b", "c", "d") if each in modifiers), "")
@@ -234,7 +233,7 @@ def part_of(instruction: Instruction) -> Part | None:
         return None
     is_small = ELEMENT_BITS[type_] < 8 or type_ == "b1"
     if is_small and layout != ("row" if operand == "a" else "col"):
-        # Words of these are not taken apart, so they must lie along the lines.
+        # Words of small elements are not split, so they must lie along the lines.
         return None
     m, n, k = _sizes(shape)
     k = k // _WORD_OF_BITS if type_ == "b1" else k

@@ -1,24 +1,23 @@
-"""Cellar. Which lane holds which element of a matrix, in which register.
+"""Cellar. Matrix fragments: which lane holds which element of a matrix, in which register.
 
-A fragment is what one lane holds of a matrix. Its elements are counted as they lie when the
-registers of all lanes are stored one after the other, each as 32 lanes: element `(register * 32 +
-lane) * parts + part`, where `parts` elements share a register, the first in its low bits.
+A fragment is one lane's part of a matrix. Elements are counted as if the registers were stored one
+after the other, each as 32 lanes: element `(register * 32 + lane) * parts + part`, where `parts`
+elements share a register, the first in its low bits.
 
-Of mma the PTX ISA says who holds what ("Matrix Fragments for mma.m16n8k16" and so on). With
-`group` = lane / 4 and `place` = lane % 4 nearly all of it is one rule:
+For mma, the PTX ISA defines the fragments ("Matrix Fragments for mma.m16n8k16" and so on). With
+`group` = lane / 4 and `place` = lane % 4, nearly all of them follow one rule:
 
     A   row = group + 8 * (register odd, if there are 16 rows)
         column = 4 * parts * (register / 2, or register if there are 8 rows) + parts * place + part
     B   row = 4 * parts * register + parts * place + part,  column = group
     C   row = group + 8 * (element / 2),  column = 2 * place + element % 2
 
-The exception is m8n8k4 in f16, four products of which each belongs to a quad pair of lanes.
+The exception is m8n8k4 in f16: four products, each by one quad pair of lanes.
 
-Of wmma it says that this is nobody's business. Here matrices lie across the lanes as they lie in
-memory, A and C by rows and B by columns, so that storing registers gives the matrix. A fragment
-with more room than elements holds them again. C in f16 holds the same elements in the same order
-as C in f32, so that a program which converts one to the other, element by element, gets what it
-gets on most GPUs.
+For wmma, the ISA leaves the layout open. Here matrices lie across the lanes as in memory, A and C
+by rows and B by columns, so that storing the registers gives the matrix. A fragment with more room
+than elements repeats them. C in f16 holds the same elements in the same order as C in f32. So a
+program that converts one to the other, element by element, gets the result of most GPUs.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Position: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """`positions` has an entry for each element that the registers have room for."""
+    """`positions` has an entry for each element place in the registers."""
 
     type: str
     registers: int
@@ -56,7 +55,7 @@ class Fragment:
         return 64 if self.type == "f64" else 32
 
     def misfit(self, operands: Sequence[Operand]) -> str | None:
-        """What is wrong with these operands as its registers; None if nothing is."""
+        """The reason why these operands cannot be its registers; None if they can."""
         if len(operands) != self.registers:
             return f"{self.registers} registers expected for .{self.type}, not {len(operands)}"
         for each in operands:
@@ -65,7 +64,7 @@ class Fragment:
         return None
 
     def where(self) -> dict[Position, int]:
-        """The first element that holds each position."""
+        """The first element place that holds each position."""
         found: dict[Position, int] = {}
         for element, position in enumerate(self.positions):
             found.setdefault(position, element)
@@ -73,7 +72,7 @@ class Fragment:
 
 
 def fragment(form: Form, operand: str) -> Fragment:
-    """How the warp holds `operand`, one of a, b, c, d."""
+    """The fragment of `operand`, one of a, b, c, d."""
     type_ = form.types[operand]
     rows, columns = _size(form, operand)
     if form.is_opaque:
@@ -84,7 +83,7 @@ def fragment(form: Form, operand: str) -> Fragment:
 
 
 def fragment_of_part(part: Part) -> Fragment:
-    """How the warp holds what a wmma.load or wmma.store moves."""
+    """The fragment that a wmma.load or wmma.store moves."""
     return _opaque(part.type, part.operand, part.rows, part.columns)
 
 
@@ -129,7 +128,7 @@ def _of_rule(type_: str, operand: str, rows: int, columns: int) -> Fragment:
 
 @cache
 def _of_quad_pairs(type_: str, operand: str, layout: str) -> Fragment:
-    """m8n8k4 in f16. Lanes 0-3 and 16-19 compute one product, 4-7 and 20-23 another, ..."""
+    """The rule for m8n8k4 in f16: lanes 0-3 and 16-19 compute one product, 4-7 and 20-23 ..."""
     parts = _parts(type_)
 
     def position(register: int, lane: int, part: int) -> Position:
@@ -153,7 +152,7 @@ def _of_quad_pairs(type_: str, operand: str, layout: str) -> Fragment:
 
 @cache
 def _opaque(type_: str, operand: str, rows: int, columns: int) -> Fragment:
-    """Of wmma."""
+    """The rule for wmma."""
     parts = _parts(type_)
     count = rows * columns
     # A and B in f16 always take eight registers.

@@ -1,8 +1,8 @@
-"""Cellar. What the 64 bits of an mbarrier hold here.
+"""Cellar. The layout of the 64 bits of an mbarrier.
 
-The PTX ISA has the object opaque ("Contents of the mbarrier object"), so this is ours to say; both
-lowerings say the same, that a program which passes states around sees one implementation. From
-the low bits on:
+In the PTX ISA the object is opaque ("Contents of the mbarrier object"), so the layout is ours. Both
+lowerings share it, so that a program which passes states around sees one implementation. From the
+low bits on:
 
     20 bits   arrivals that each phase expects
     20 bits   arrivals that the current phase still waits for
@@ -10,7 +10,7 @@ the low bits on:
      1 bit    unused
      1 bit    parity of the current phase: phases count from 0
 
-A state is the object as it was before the arrival that returns it.
+A state is the object's value before the arrival that returns the state.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ OPERATIONS = frozenset(
 
 
 def operation_of(modifiers: tuple[str, ...]) -> str:
-    """The operation of an mbarrier instruction: the first that is named, "" if none is."""
+    """The operation of an mbarrier instruction: its first one among the modifiers, or ""."""
     return next((each for each in modifiers if each in OPERATIONS), "")

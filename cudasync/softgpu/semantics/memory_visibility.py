@@ -1,8 +1,9 @@
-"""Cellar. Which instructions let a thread see what others do: loops over them may be waits.
+"""Cellar. Memory visibility: instructions that see other threads' writes, so loops may wait.
 
-A thread that spins on memory can only see a change through a load that must look again each time
-(volatile, relaxed, acquiring, uncached), an atomic, or a plain load with a fence in the loop.
-Both lowerings ask here which those are, so that they give others a turn in the same loops.
+A spinning thread sees a change only through three kinds of instruction: a load that must read
+memory each time (volatile, relaxed, acquiring, uncached), an atomic, or a plain load with a fence
+in the loop. Both lowerings take the list from here, so that both give up their turn in the same
+loops.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
     from cudasync.ptx.ir import Function, Instruction
 
-# .cg and .cv load past the cache of a multiprocessor, which is what people spin with.
+# .cg and .cv load past a multiprocessor's cache; programs also spin with them.
 _LOOKING_AGAIN = frozenset({"volatile", "relaxed", "acquire", "mmio", "cg", "cv"})
-# Accesses with these are in an order that other threads see.
+# Accesses with these modifiers are ordered for other threads.
 ORDERED = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
 # Opcodes that write memory, beside st.
 ATOMICS = ("atom", "red")
@@ -28,21 +29,21 @@ _FENCES = frozenset({"membar", "fence"})
 _LOADS = frozenset({"ld", "ldu"})
 _WRITING = frozenset({"st", "red", "cp", "stmatrix"})
 _ASKING = frozenset({"test_wait", "try_wait"})
-# Atomics with these change nothing while they fail, as spin locks do; others get on.
+# Atomics with these operations may fail without a change, as in spin locks; others make progress.
 _LOCKING = frozenset({"cas", "exch"})
 
 
 def is_fence(instruction: Instruction) -> bool:
-    """Whether memory must be read anew behind this."""
+    """Whether memory must be read again behind this instruction."""
     if instruction.opcode in ("bar", "barrier"):
         return "warp" in instruction.modifiers
     return instruction.opcode in _FENCES
 
 
 def sees(instruction: Instruction, *, behind_fence: bool = False) -> bool:
-    """Whether this reads what other threads may write meanwhile.
+    """Whether this instruction sees concurrent writes of other threads.
 
-    With `behind_fence` a plain load does, too: the loop around it has a fence.
+    With `behind_fence`, the loop around it has a fence, so a plain load sees them, too.
     """
     if instruction.opcode in _LOADS:
         is_plain = not {"param", "const", "nc"} & set(instruction.modifiers)
@@ -54,7 +55,7 @@ def sees(instruction: Instruction, *, behind_fence: bool = False) -> bool:
 
 
 def gets_on(instruction: Instruction) -> bool:
-    """Whether a loop that does this does more than wait: it changes memory as it goes round."""
+    """Whether a loop with this instruction does more than wait, because it changes memory."""
     if instruction.opcode == "atom":
         amount = instruction.operands[-1]
         is_polling = isinstance(amount, Integer) and amount.value == 0
@@ -66,14 +67,14 @@ def gets_on(instruction: Instruction) -> bool:
 
 
 def is_collective(instruction: Instruction) -> bool:
-    """Whether the lanes of a warp have to be together for this."""
+    """Whether the lanes of a warp must be together for this instruction."""
     if instruction.opcode in ("bar", "barrier"):
         return "warp" in instruction.modifiers
     return "sync" in instruction.modifiers
 
 
 def callee(instruction: Instruction) -> str | None:
-    """The name of the function that this calls; None if it calls none by name."""
+    """The name of the function that this instruction calls; None if it calls none by name."""
     if instruction.opcode != "call" or not isinstance(instruction.operands[1], Symbol):
         return None
     return instruction.operands[1].name
@@ -85,23 +86,23 @@ def callees(function: Function) -> list[str]:
 
 
 def may_wait(instruction: Instruction) -> bool:
-    """Whether a loop around this may be one that waits."""
+    """Whether a loop around this instruction may be a wait."""
     return sees(instruction) or is_fence(instruction) or instruction.opcode == "nanosleep"
 
 
 def may_be_waited_with(function: Function) -> bool:
-    """Whether a loop around a call of this may be one that waits."""
-    # Who leaves a record learns nothing by it.
+    """Whether a loop around a call of this function may be a wait."""
+    # The functions that write records return nothing to the caller.
     return function.name not in RECORDERS.values() and any(map(may_wait, function.body))
 
 
 def is_block_barrier(instruction: Instruction) -> bool:
-    """Whether this is a barrier of the block, arrived at or waited for."""
+    """Whether this is a barrier of the block, with or without a wait."""
     return instruction.opcode in ("bar", "barrier") and "warp" not in instruction.modifiers
 
 
 def with_callers(names: Iterable[str], functions: Mapping[str, Function]) -> frozenset[str]:
-    """These functions, and all that call them, directly or not."""
+    """These functions, and their direct and indirect callers."""
     found = set(names)
     size = -1
     while size != len(found):

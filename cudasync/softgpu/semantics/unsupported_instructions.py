@@ -1,10 +1,10 @@
-"""Cellar. Instructions that the software GPU knows, and does not do: refused as NOT_SUPPORTED.
+"""Cellar. Instructions that the software GPU knows but does not support: NOT_SUPPORTED.
 
-They need what is not modelled: clusters of blocks, the engine for bulk copies, tensor memory,
-matrix products of four warps; some, of textures and surfaces too, no compiler at hand emits. To a
-program that has another path for older hardware the difference to text that is no PTX (INVALID_PTX)
-matters: a module loads all the same, and only the kernels that come to such an instruction are
-refused, each when somebody asks for it.
+They need hardware that is not modelled: clusters of blocks, the engine for bulk copies, tensor
+memory, matrix products of four warps. Some, also of textures and surfaces, are emitted by no
+compiler at hand. A program with another path for older hardware needs a difference from invalid PTX
+(INVALID_PTX). So a module with such instructions loads, and only the kernels that contain them are
+refused, each when the program requests it.
 """
 
 from __future__ import annotations
@@ -68,18 +68,18 @@ _BY_MODIFIER = {
 
 
 class NotSupportedError(PtxError):
-    """PTX that another device might run: CUDA_ERROR_NOT_SUPPORTED."""
+    """Valid PTX that another device might run: CUDA_ERROR_NOT_SUPPORTED."""
 
 
 def forms() -> dict[str, str]:
-    """What each opcode, or opcode with a modifier, would need that there is not."""
+    """The missing feature of each unsupported opcode, or opcode with a modifier."""
     of_modifiers = {f"{opcode}.{modifier}": why for (opcode, modifier), why in _BY_MODIFIER.items()}
     others = {"atom.b128": _WIDE_ATOMICS, "ld.shared::cluster": _CLUSTERS}
     return {**_BY_OPCODE, **of_modifiers, **others}
 
 
 def beyond(instruction: Instruction) -> str | None:
-    """What an instruction would need that there is not; None if it is not one of these."""
+    """The missing feature of an instruction; None if the instruction is supported."""
     found = _BY_OPCODE.get(instruction.opcode)
     if found is not None:
         return found
@@ -95,9 +95,9 @@ def beyond(instruction: Instruction) -> str | None:
 def lower_each(
     module: Module, lower: Callable[[Function], _Kernel]
 ) -> tuple[dict[str, _Kernel], dict[str, NotSupportedError]]:
-    """What `lower` makes of each kernel, and the refusals of those that can not run here.
+    """The results of `lower` for each kernel, and the refusals of unsupported kernels.
 
-    Any other PtxError is about the text, so it is raised.
+    Any other PtxError concerns the whole text, so it is raised.
     """
     kernels: dict[str, _Kernel] = {}
     refused: dict[str, NotSupportedError] = {}
@@ -110,7 +110,7 @@ def lower_each(
 
 
 def refuse_beyond(instruction: Instruction, file: str) -> None:
-    """Raise NotSupportedError, with name and line, if an instruction is one of these."""
+    """Raise NotSupportedError, with name and line, for an unsupported instruction."""
     missing = beyond(instruction)
     if missing is None:
         return

@@ -1,4 +1,4 @@
-"""Cellar. A check of a whole process: each finding is told when it is made, and all at the end."""
+"""Cellar. A check of a whole process: reports each finding at once, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def start_from_process(
     machine: Machine, kinds: Iterable[str], *, most: int, suppressions: str
 ) -> None:
-    """Check from now on. DriverFailure for kinds and suppressions that there are not."""
+    """Check from now on. DriverFailure for unknown kinds and invalid suppressions."""
     check = Check(
         machine,
         [kind.strip() for kind in kinds],
@@ -29,13 +29,13 @@ def start_from_process(
         tell=True,
     )
     machine.check_under_way = check
-    # Before the library is closed, and behind whatever the program registers.
+    # Runs before the library is closed, and after the program's own exit functions.
     atexit.register(_summarise, machine, check)
 
 
 def _summarise(machine: Machine, check: Check) -> None:
     if machine.check_under_way is not check:
-        return  # It was ended by whoever asked for its report.
+        return  # The check was ended by a request for its report.
     gc.collect()
     try:
         check.finish()

@@ -1,4 +1,4 @@
-"""Cellar. A recorded launch of a checked program, and who was told what while it ran."""
+"""Cellar. The watch of a recorded launch in a checked program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CheckedWatch(Watch):
-    """Records a launch; `convergence` is told who comes to its barriers, if that is asked for."""
+    """Records a launch; `convergence` learns which threads come to barriers, if requested."""
 
     convergence: Convergence | None = None
 

@@ -1,4 +1,4 @@
-"""Cellar. Who comes to barriers and to meetings of lanes: what compiled code tells of a launch."""
+"""Cellar. The convergence check: receives compiled code's reports on barriers and meetings."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _ALL: Final = (1 << LANES) - 1
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What went wrong at a line, by a thread of a block, both by their linear index.
+    """An error at a line, by a thread of a block, both given by their linear index.
 
-    `missed` is of who waits for a lane that does not come; the line of another barrier where other
-    threads of the block wait; how many threads a barrier opened for; a mask without the thread's
-    own bit; the line of the shuffle whose result is used, though no lane was there to read of.
+    One field says what is wrong. `missed`: a lane waits for a lane that does not come.
+    `other_line`: other threads of the block wait at another barrier. `come`: the number of threads
+    for which a barrier opened. `members`: a mask without the thread's own bit. `shuffled`: the line
+    of a shuffle from an absent lane with a used result.
     """
 
     line: int
@@ -39,7 +40,7 @@ class Told:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes it another one, for who reads it."""
+        """The parts that distinguish two errors for a reader."""
         missed = self.missed
         other = (missed.other, missed.other_line) if missed is not None else None
         kinds = bool(self.come), self.members is not None, self.shuffled
@@ -47,7 +48,7 @@ class Told:
 
 
 class Convergence:
-    """The blocks of one launch; see `recording.Convergence`."""
+    """The blocks of one launch; implements `access_recording.Convergence`."""
 
     def __init__(self) -> None:
         self._states: dict[object, ctypes.Array[ctypes.c_uint64]] = {}
@@ -56,11 +57,11 @@ class Convergence:
         self._meetings: dict[int, dict[int, Meetings]] = {}
         self._told: dict[tuple[object, ...], Told] = {}
         self._callback = _FUNCTION(self._called)
-        # What a signal handler raised while this was asked.
+        # An exception that a signal handler raised during a callback.
         self.raised: BaseException | None = None
 
     def state_of(self, slot: object, threads: int) -> int:
-        """The address of a fresh state for a slot; see `recording.Convergence`."""
+        """The address of a fresh state for a slot; see `access_recording.Convergence`."""
         words = self._states.get(slot)
         if words is None:
             words = self._states[slot] = (ctypes.c_uint64 * STATE_WORDS)()
@@ -73,15 +74,15 @@ class Convergence:
         return address
 
     def told(self) -> Iterator[Told]:
-        """What went wrong, once for each pair of lines; the launch is over."""
+        """The errors of the finished launch, once for each pair of lines."""
         for address in self._by_address:
             self._over(address)
         yield from self._told.values()
 
-    # What compiled code tells
+    # Callbacks of compiled code
 
     def _called(self, address: int) -> int:
-        """Never raises: nobody above could hear it."""
+        """Never raises, because the caller is compiled code."""
         try:
             words = self._by_address[address]
             self._hear(address, words, words[State.ASKED])
@@ -131,7 +132,7 @@ class Convergence:
         if strangers:
             first = strangers[0]
             self._tell(words, warp, first, line, members=members[first])
-            # What they say of others is as wrong.
+            # Their masks are wrong, so they take no part in the meeting.
             mask = sum(1 << n for n in lanes if n not in strangers)
         meetings = self._of(address, words, warp)
         if not meetings.is_waiting:
@@ -154,14 +155,14 @@ class Convergence:
         return warps[warp]
 
     def _note_waiting(self, address: int, words: ctypes.Array[ctypes.c_uint64]) -> None:
-        """Which warps there is more to be told of."""
+        """Tell compiled code which warps have waiting lanes."""
         warps = self._meetings.get(address, {})
         for warp, each in warps.items():
             words[State.WAITING + warp] = each.is_waiting
         words[State.AWAITED] = any(each.is_waiting for each in warps.values())
 
     def _over(self, address: int) -> None:
-        """A block has come to its end."""
+        """End the meetings of a finished block."""
         for each in self._meetings.pop(address, {}).values():
             each.over()
 

@@ -1,8 +1,8 @@
-"""Cellar. The executor of a checked program: what it runs is held against what comes before it.
+"""Cellar. The executor of a checked program: notes the order, accesses and faults of commands.
 
-An executor becomes one of these for as long as a check lasts, as in an exploration. What comes
-before what has to be known of what is done, too, so records and waits are commands. The order in
-which commands run is the one that the program would have had without a check.
+During a check, an executor's class is exchanged for this one, as in an exploration. The order of
+finished commands must also be known, so records and waits are commands. Commands run in the same
+order as without a check.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class CheckingExecutor(Executor):
     # The commands that have waited for memory to change.
     waited: set[Command]
 
-    # What the program does
+    # Calls of the program
 
     def enqueue(self, command: Command, waits: Iterable[Command] = ()) -> None:
         waits = list(waits)
         if command.stream.capture is None:
-            # Without the lock, which refuses who holds it: so a finaliser is told.
+            # Without the lock, so that `enqueue` still refuses a finaliser that holds it.
             self.order.enqueues(command, waits, call_site())
         super().enqueue(command, waits)
 
@@ -75,7 +75,7 @@ class CheckingExecutor(Executor):
             self.enqueue(EventWait(stream), (event.record,))
 
     def tail(self, stream: Stream) -> Command | None:
-        # Its end is that of the streams it would wait for, also of those that are done.
+        # The legacy stream's end covers the streams that it joins, also finished ones.
         if stream.is_legacy and stream.capture is None and not stream.context.error:
             others = [
                 other.tail.serial
@@ -111,7 +111,7 @@ class CheckingExecutor(Executor):
         with self.lock:
             self.order.host_waited_for_context(context)
 
-    # What is done of it; the lock is held
+    # Execution; the lock is held
 
     def _execute(self, command: Command) -> Step | None:
         self.order.begins(command)
@@ -128,7 +128,7 @@ class CheckingExecutor(Executor):
         def and_note() -> None:
             account()
             self.order.done(command)
-            # It may tell the host in ways that are not seen.
+            # A host function may inform the host in ways that are not seen.
             stamp = self.order.stamp_of(command)
             if stamp is not None:
                 self.order.host_knows(stamp)
@@ -148,12 +148,12 @@ class CheckingExecutor(Executor):
             self._tell_of(command)
 
     def _tell_of(self, command: KernelLaunch) -> None:
-        """Threads of the launch that missed each other."""
+        """Report threads of the launch that missed each other."""
         for told in missed(command):
             self.findings.add(finding_of(command, told))
 
     def fail(self, context: Context, failure: DriverFailure) -> None:
-        """A fault that is asked for is a finding, and the program goes on."""
+        """A fault of a checked kind becomes a finding, and the program goes on."""
         kind = ""
         if failure.code in (ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, ASSERT):
             kind = "mem"
@@ -176,7 +176,7 @@ class CheckingExecutor(Executor):
 
 
 def _of_trap(command: KernelLaunch) -> tuple[str, str]:
-    """Headers of cooperative groups trap where a grid has no barrier: the kind, and a remedy."""
+    """Kind and remedy of a trap: cooperative groups' headers trap if a grid has no barrier."""
     functions = command.function.module.source.functions
     asks = any("%envreg2" in each.text for function in functions for each in function.body)
     if command.workspace is not None or not asks:

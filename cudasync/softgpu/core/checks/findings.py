@@ -1,8 +1,8 @@
-"""Cellar. What the checks have found: told once for each pair of places, counted every time.
+"""Cellar. Findings of checks: reported once for each pair of places, counted every time.
 
-A finding is known by its kind, the lines of its two accesses and what these were. A suppression is
-a line `kind:pattern` of a file; it silences findings of the kind whose text has a match of the
-shell pattern in any line. `#` begins a comment.
+A finding is identified by its kind, and the lines and verbs of its accesses. A suppression is a
+line `kind:pattern` of a file. It silences findings of the kind if any line of their text matches
+the shell pattern. `#` begins a comment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_MOST: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One side of a finding, for people and for JSON. Empty texts and 0 are what is not known."""
+    """One side of a finding, for people and for JSON. Empty texts and 0 stand for unknown."""
 
     what: str
     verb: str
@@ -47,7 +47,7 @@ class Access:
 
 @dataclass(slots=True)
 class Finding:
-    """One defect. `count` is how often it was met."""
+    """One defect. `count` says how often it occurred."""
 
     kind: str
     text: str
@@ -58,14 +58,14 @@ class Finding:
 
     @property
     def key(self) -> tuple[object, ...]:
-        # Of one line of a source compilers make several, as they write out loops.
+        # Compilers make several PTX lines of one source line, for example by unrolling.
         lines = [a.source if a.thread and a.source else str(a.ptx_line) for a in self.accesses]
         accesses = zip(self.accesses, lines, strict=True)
         sides = tuple(sorted((a.what, a.verb, a.site, line) for a, line in accesses))
         return self.kind, sides or self.text
 
     def describe(self) -> str:
-        """All of it, a line for each part."""
+        """The whole finding, with one line for each part."""
         lines = [f"{self.kind}: {self.text}"]
         lines += [f"    {access.describe()}" for access in self.accesses]
         lines += [f"    {part}" for part in (self.memory, self.missing) if part]
@@ -76,18 +76,18 @@ class Findings:
     """The findings of one check, in the order in which they were made."""
 
     def __init__(self, suppressions: Iterable[str] = (), most: int = 0, *, tell: bool) -> None:
-        """`most` different ones are kept (0: DEFAULT_MOST), the others counted alone."""
+        """At most `most` different findings are kept (0: DEFAULT_MOST); others are only counted."""
         self._most = most or DEFAULT_MOST
         self._tells = tell
         self._patterns = [_pattern(each) for each in suppressions]
         self._found: dict[tuple[object, ...], Finding] = {}
         self.suppressed = 0
         self.left_out = 0
-        # What was done and not checked, in the order in which it was met.
+        # The unchecked parts, in the order of occurrence.
         self.not_checked: list[str] = []
 
     def add(self, finding: Finding) -> None:
-        """Keep it, or count it where it is known."""
+        """Keep a finding, or count it if it is known."""
         known = self._found.get(finding.key)
         if known is not None:
             known.count += 1
@@ -108,17 +108,17 @@ class Findings:
             sys.stderr.write(f"cudasync check: {text}\n")
 
     def pass_over(self, what: str) -> None:
-        """Say, once, what is not checked, and why."""
+        """Report once that something is not checked, and why."""
         if what not in self.not_checked:
             self.not_checked.append(what)
             sys.stderr.write(f"cudasync check: not checked: {what}\n")
 
     def __len__(self) -> int:
-        """How many different ones are kept."""
+        """The number of different findings kept."""
         return len(self._found)
 
     def summary(self) -> str:
-        """One line for the end."""
+        """The summary in one line."""
         counts = [
             f"{sum(f.kind == kind for f in self._found.values())} {kind}"
             for kind in KINDS
@@ -130,7 +130,7 @@ class Findings:
         return (", ".join(counts) or "nothing") + f" found{more}"
 
     def report(self) -> dict[str, object]:
-        """As it goes into JSON."""
+        """The report, for JSON."""
         return {
             "findings": [asdict(finding) for finding in self._found.values()],
             "suppressed": self.suppressed,

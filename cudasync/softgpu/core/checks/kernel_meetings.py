@@ -1,4 +1,4 @@
-"""Cellar. Threads that miss each other within a kernel, told: who waits where, and for whom."""
+"""Cellar. Findings about threads of a kernel that miss each other: which waits where for which."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLOCK = "__syncthreads()"
 
 
 def finding_of(command: KernelLaunch, told: Told) -> Finding:
-    """What a check of convergence was told of a launch."""
+    """The finding for an error that the convergence check reports."""
     plan = command.plan
     block = place(told.block, plan.grid)
     who = f"thread {place(told.thread, plan.block)} of block {block}"
@@ -89,7 +89,7 @@ def _verb(access: Access, verb: str) -> Access:
 
 
 def at_line(command: KernelLaunch, verb: str, line: int, thread: str = "") -> Access:
-    """What a launch, or a thread of it, did at a line."""
+    """The access of a launch, or of one of its threads, at a line."""
     source = source_of(command.function.module.source, line) if line else ""
     stamp, stream = command.stamp, command.stream.name
     return Access(command.describe(), verb, stamp.site, stream, line, source, thread, stamp.launch)

@@ -1,4 +1,4 @@
-"""Cellar. Races within a kernel, told: both threads, their lines, the bytes and what is missing."""
+"""Cellar. Findings about races in a kernel: both threads, their lines, the bytes, the remedy."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _HAZARDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
 
 
 class ThreadWatch(CheckedWatch):
-    """Records a launch, and holds its threads against each other."""
+    """Records a launch, and finds races between its threads."""
 
     def __init__(
         self, command: KernelLaunch, findings: Findings, watched: Sequence[tuple[int, int]]
     ) -> None:
-        """`watched` are the ranges of global memory that they may race on."""
+        """`watched` are the ranges of global memory on which the threads may race."""
         super().__init__()
         self._command = command
         self._findings = findings

@@ -1,6 +1,7 @@
-"""Cellar. What a program has made and not ended, with the line that made it.
+"""Cellar. Leaks: things that a program has made and not ended, with the line that made them.
 
-What cudasync's own objects made is theirs to end: it is kept for the next use, or goes with them.
+Things that cudasync's own objects made are no leaks: they are kept for the next use, or go with
+their owners.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Memory of what is ended by itself: a module, a texture object.
+# Memory that goes with its owner: a module, a texture object.
 _NOT_ITS_OWN = (MemoryKind.VARIABLE, MemoryKind.OBJECT)
 
 
 class NotedHandles(Handles[T]):
-    """Handles that know where each was made, for as long as a check lasts."""
+    """Handles that also know where each was made, during a check."""
 
     sites: dict[int, str]
 
@@ -36,7 +37,7 @@ class NotedHandles(Handles[T]):
 
 
 class NotedAllocations(AllocationTable):
-    """Allocations of which it is known whether an object of cudasync made them, likewise."""
+    """Allocations that also know whether an object of cudasync made them, during a check."""
 
     __slots__ = ()
 
@@ -47,7 +48,7 @@ class NotedAllocations(AllocationTable):
 
 
 class Leaks:
-    """What there is more of than when this was made."""
+    """Finds the things made after its own creation that still exist."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -69,7 +70,7 @@ class Leaks:
             table.sites = {}  # type: ignore[attr-defined]
 
     def findings(self) -> Iterator[Finding]:
-        """One for each thing that is left."""
+        """One finding for each thing that is left."""
         for allocation in self._allocations():
             if not (allocation.is_of_library or allocation.is_freeing or allocation in self._old):
                 access = Access(allocation.kind.value, "allocation", allocation.made_at)

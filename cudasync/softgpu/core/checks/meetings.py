@@ -1,10 +1,10 @@
-"""Cellar. Lanes of a warp that wait for each other: who was named, and who came.
+"""Cellar. Meetings of lanes: which lanes of a warp a mask names, and which of them come.
 
-Compiled code runs lanes of a warp together and lets none of them wait. So of a warp in which some
-lane names one that is not there, each lane has a queue of what it comes to. A meeting is over when
-all lanes that it names have come to one of the same kind with the same mask, wherever that is (PTX
-ISA, bar.warp.sync and shfl.sync); lanes that had ended when they were named need not come. What is
-never over is told: what the lane that was waited for does instead.
+Compiled code runs the lanes of a warp together and lets none of them wait. So once a lane names an
+absent lane, each lane of the warp has a queue of the points that it reaches. A meeting is over when
+all its named lanes have come to the same kind of meeting with the same mask. The line does not
+matter (PTX ISA, bar.warp.sync and shfl.sync). Lanes that had ended when they were named need not
+come. A meeting that is never over is reported, with what the missing lane does instead.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LANES: Final = 32
-# In the place of what lanes do together.
+# Values of `_Step.what` that are no meetings.
 _BARRIER, _END = -1, -2
 
 
 class _Step(NamedTuple):
-    """What a lane comes to: `what` it is, whom it names (those who live at that), at which line."""
+    """A point that a lane reaches: its kind, its mask, the living lanes of the mask, its line."""
 
     what: int
     members: int = 0
@@ -32,10 +32,10 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """A lane waits at a line for one that does not come.
+    """A lane waits at a line for a lane that does not come.
 
-    That one waits at `other_line` in a meeting (`other` is its number) or, if `other` is None, at a
-    barrier of the block; with a line of 0 it has ended.
+    The absent lane waits at `other_line`: in a meeting with the number `other` or, if `other` is
+    None, at a barrier of the block. If `other_line` is 0, the absent lane has ended.
     """
 
     lane: int
@@ -48,7 +48,7 @@ class Missed:
 
 
 class Meetings:
-    """The lanes of one warp, from when one of them waits until none does."""
+    """The lanes of one warp, while any of them waits."""
 
     def __init__(self, tell: Callable[[Missed], None]) -> None:
         self._tell = tell
@@ -67,23 +67,23 @@ class Meetings:
         self._come(lanes, _Step(_END))
 
     def meet(self, lanes: int, members: dict[int, int], living: int, what: int, line: int) -> None:
-        """These lanes come to a meeting, each with its mask; `living` has who has not ended."""
+        """These lanes come to a meeting, each with its mask; `living` lanes have not ended."""
         for lane in _bits(lanes):
-            # Who has run ahead to its end may have to come here before that.
+            # A lane that has run ahead to its end may still have to come to this meeting.
             here = living | sum(1 << n for n, queue in enumerate(self._queues) if queue)
             step = _Step(what, members[lane], members[lane] & here, line)
             self._queues[lane].append(step)
         self._settle()
 
     def opened(self) -> None:
-        """The barrier that they have come to opens."""
+        """The barrier at which lanes wait opens."""
         for queue in self._queues:
             if queue and queue[0].what == _BARRIER:
                 queue.popleft()
         self._settle()
 
     def over(self) -> None:
-        """The block is over: whoever waits has waited in vain."""
+        """The block is over: all waiting lanes have waited in vain."""
         while self.is_waiting:
             lane = next((n for n in range(LANES) if self._waits(n)), None)
             if lane is None:
@@ -100,17 +100,17 @@ class Meetings:
         return bool(self._queues[lane]) and self._queues[lane][0].what >= 0
 
     def _settle(self) -> None:
-        """Let go on who can."""
+        """Let all lanes go on that can."""
         while any(self._look(lane) for lane in range(LANES) if self._waits(lane)):
             pass
         if not any(map(self._waits, range(LANES))):
             for queue in self._queues:
-                # Nobody waits for a lane that stands at a barrier, or has ended.
+                # No lane waits in a meeting, so ended lanes leave their queues.
                 while queue and queue[0].what == _END:
                     queue.popleft()
 
     def _look(self, lane: int) -> bool:
-        """Let this meeting be over if it is, or can not be; whether it is."""
+        """End a lane's meeting if it is complete or cannot be; True if it has ended."""
         if not self._waits(lane):
             return False
         step = self._queues[lane][0]
@@ -126,7 +126,7 @@ class Meetings:
         return False
 
     def _leave(self, step: _Step) -> None:
-        """All who are at this meeting go on."""
+        """All lanes at this meeting go on."""
         for queue in self._queues:
             if queue and _is_same(queue[0], step):
                 queue.popleft()
@@ -139,7 +139,7 @@ class Meetings:
                 self._miss(lane, other)
                 self._leave(step)
                 if queue and queue[0].what >= 0:
-                    # The two wait for each other: that is told once.
+                    # The two lanes wait for each other, which is reported once.
                     self._leave(queue[0])
                 return
         self._leave(step)

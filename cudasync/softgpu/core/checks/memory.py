@@ -1,8 +1,8 @@
-"""Cellar. What commands do to memory, held against what came before: races, and what nobody wrote.
+"""Cellar. Compares accesses with earlier ones: finds races, and reads of unwritten memory.
 
-The history of an allocation goes with it. Memory that modules keep for printf and malloc is nobody
-else's, and pageable memory is no command's: its source is read at the call, and its target written
-before the call returns.
+Each allocation has its own history. Memory that modules keep for printf and malloc is not checked.
+Pageable memory is not checked either: a source is read at the call, and a target is written before
+the call returns.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.streams.commands import Command
     from cudasync.softgpu.interface.initialisation_windows import EarlyRead
 
-# Of how many allocations the history is kept before that of freed ones is dropped.
+# The number of histories above which those of freed allocations are dropped.
 _MOST_HISTORIES = 512
-# What nobody has written when it is new; other memory may be written by the host, unseen.
+# Memory that is unwritten when new; the host may write other memory unseen.
 _FRESH = (MemoryKind.DEVICE, MemoryKind.POOL, MemoryKind.ARRAY)
 _POISON = re.compile(b"[%s]+" % re.escape(PATTERN))
 
@@ -55,14 +55,14 @@ class CheckedMemory:
         self._findings = findings
         self._kinds = kinds
         self._histories: dict[Allocation, _History] = {}
-        # What is there already may have been written.
+        # Existing memory may have been written.
         tables = [*(device.memory for device in machine.devices), machine.host_memory]
         self._old = {each for table in tables for each in table.live()}
 
-    # What is done to it
+    # Accesses
 
     def command(self, command: Command, stamp: Stamp, done: Iterable[Done]) -> None:
-        """A command is done, and did this."""
+        """Check the accesses of a finished command."""
         name = command.describe()
         stream = command.stream.name
         bordered = _bordered(command)
@@ -90,7 +90,7 @@ class CheckedMemory:
                 self._read_early(access, each.early)
 
     def _border(self, allocation: Allocation, access: Access, stamp: Stamp) -> None:
-        """Memory has come, or is gone, and may not be found at its address any more."""
+        """Check an allocation or a free; the memory may no longer be found by its address."""
         history = self._history(allocation)
         whole = (allocation.start, allocation.end)
         if "race" in self._kinds:
@@ -98,11 +98,11 @@ class CheckedMemory:
             for other, low, high in history.shadow.take(touch, [whole]):
                 self._findings.add(_race(other, touch, allocation, low, high))
         if access.verb == "allocation" and allocation.kind in _FRESH:
-            # A graph's memory comes back at its address, and nobody has written it then.
+            # A graph's memory comes back at its address, and is unwritten again.
             history.unwritten.add(*whole)
 
     def windows(self, command: KernelLaunch, early: Iterable[EarlyRead]) -> None:
-        """What a kernel read of shared and local memory that nobody had written."""
+        """Report a kernel's reads of unwritten shared and local memory."""
         if "init" not in self._kinds:
             return
         for each in early:
@@ -119,7 +119,7 @@ class CheckedMemory:
             self._findings.add(Finding("init", text, [access], where, missing))
 
     def host(self, stamp: Stamp, start: int, end: int, *, is_write: bool) -> None:
-        """The host reads or writes memory now."""
+        """Check an access of the host."""
         access = Access("the host", "write" if is_write else "read", stamp.site)
         self._touch(Touch(stamp, access, is_write), [(start, end)])
         if is_write:
@@ -128,7 +128,7 @@ class CheckedMemory:
             self._read_early(access, [(start, end)])
 
     def writers(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Stamp]:
-        """Who wrote these bytes last, as far as is known."""
+        """The known last writers of these bytes."""
         for allocation, start, end in self._pieces(ranges):
             yield from self._history(allocation).shadow.writers([(start, end)])
 
@@ -142,12 +142,12 @@ class CheckedMemory:
             for other, low, high in shadow.take(touch, [(start, end)]):
                 self._findings.add(_race(other, touch, allocation, low, high))
 
-    # What nobody wrote
+    # Unwritten bytes
 
     def _written(self, ranges: list[tuple[int, int]], moved: list[tuple[int, int]]) -> None:
         if "init" not in self._kinds:
             return
-        # A copy brings along what is not written at its source, if its rows have their match.
+        # A copy carries unwritten bytes along, if source and target have the same number of rows.
         pairs = zip(ranges, moved, strict=True) if len(ranges) == len(moved) else ()
         holes = [
             (low - source[0] + target[0], high - source[0] + target[0])
@@ -171,10 +171,10 @@ class CheckedMemory:
                 self._findings.add(Finding("init", text, [access], where, missing))
 
     def _holes(self, allocation: Allocation, start: int, end: int) -> list[tuple[int, int]]:
-        """What nobody has written there.
+        """The unwritten bytes of a range.
 
-        Host memory has what a copy brought along. The host may have written it since, unseen: then
-        it is poison no more, as device memory is until it is written.
+        Host memory has the unwritten bytes that copies brought. The host may have written them
+        since, unseen, so only bytes that are still poison count.
         """
         found = self._history(allocation).unwritten.within(start, end)
         if allocation.kind in _FRESH:
@@ -207,12 +207,12 @@ class CheckedMemory:
 
 
 def is_strong(command: Command) -> bool:
-    """True for words that commands wait for and write: they are there to be met."""
+    """True for waits for and writes of words, which are made for concurrent access."""
     return isinstance(command, WaitValue | WriteValue)
 
 
 def _bordered(command: Command) -> Allocation | None:
-    """The memory that comes or goes by this command."""
+    """The memory that this command allocates or frees."""
     if isinstance(command, Appear | Vanish):
         return command.allocation
     return command.memory.allocation if isinstance(command, MemoryAppears) else None

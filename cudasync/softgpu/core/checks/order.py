@@ -1,9 +1,9 @@
-"""Cellar. What comes before what, by vector clocks: streams, events, graphs, waits of the host.
+"""Cellar. The happens-before order, by vector clocks: streams, events, graphs, host waits.
 
-A chain is a sequence of points each of which comes before the next. Commands are put on chains so
-that there are no more of them than things that went on at once; the host is chain 0, and all its
-threads are one, since how they wait for each other is not seen. A clock says for each chain how far
-along it everything is known to come before.
+A chain is a sequence of points, each of which comes before the next. Commands are put on chains so
+that there are no more chains than concurrent activities. The host is chain 0; all its threads are
+one, because their waits for each other are not seen. A clock gives, for each chain, the position up
+to which everything comes before.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _HOST: Final = 0
 
 
 class Stamp:
-    """When something was done. `clock` covers what came before it, and itself."""
+    """The time of an action. `clock` covers everything before it, and the action itself."""
 
     __slots__ = ("behind", "chain", "clock", "count", "launch", "order", "site")
 
     def __init__(self, order: Order, site: str, clock: Clock) -> None:
         self.order = order
         self.site = site
-        # Of a graph's node, whose site is where it was made: where the graph was launched.
+        # For a graph's node: the line of the launch; `site` is then the line that made the node.
         self.launch = ""
         self.clock = clock
         self.chain = _HOST
         self.count = 0
-        # What must be done before, until this begins.
+        # The stamps that come before it; cleared when the command begins.
         self.behind: list[Stamp] = []
 
     def is_before(self, other: Stamp) -> bool:
@@ -49,16 +49,16 @@ class Order:
 
     def __init__(self) -> None:
         self._host: Clock = {_HOST: 1}
-        # How long each chain is.
+        # The length of each chain.
         self._lengths: Clock = {_HOST: 1}
-        # What the blocking streams of a context have done, those that are gone as well.
+        # The joined clocks of a context's blocking streams, also of destroyed ones.
         self._blocking: dict[Context, Clock] = {}
         self._all: dict[Context, Clock] = {}
 
     # The host
 
     def host(self, site: str) -> Stamp:
-        """The host does something now."""
+        """The stamp of an action of the host now."""
         self._lengths[_HOST] += 1
         self._host = {**self._host, _HOST: self._lengths[_HOST]}
         stamp = Stamp(self, site, self._host)
@@ -66,24 +66,24 @@ class Order:
         return stamp
 
     def host_waited(self, commands: Iterable[Command]) -> None:
-        """The host knows that these are done."""
+        """The host has waited for these commands."""
         for command in commands:
             stamp = self.stamp_of(command)
             if stamp is not None and command.is_done:
                 self._host = _joined(self._host, stamp.clock)
 
     def host_knows(self, stamp: Stamp) -> None:
-        """The host may know that this is done."""
+        """The host may have learnt that this is done."""
         self._host = _joined(self._host, stamp.clock)
 
     def host_waited_for_context(self, context: Context) -> None:
-        """The host knows that all that the context was given is done."""
+        """The host has waited for all work of a context."""
         self._host = _joined(self._host, self._all.get(context, {}))
 
     # Commands
 
     def enqueues(self, command: Command, waits: Iterable[Command], site: str) -> None:
-        """A command is about to be enqueued, behind what streams and waits put before it."""
+        """Note a command that is about to be enqueued, with its streams' tails and its waits."""
         stream = command.stream
         stamp = Stamp(self, site, self._host)
         tails = [stream.tail]
@@ -100,12 +100,12 @@ class Order:
         command.stamp = stamp
 
     def begins(self, command: Command) -> None:
-        """All that the command waited for is done: it gets its place."""
+        """All dependencies of a command are done: give it its place on a chain."""
         stamp = self.stamp_of(command)
         if stamp is None:
             stamp = command.stamp = Stamp(self, "unknown", self._host)
         if stamp.count:
-            return  # It goes on.
+            return  # It began before and goes on.
         clock = stamp.clock
         behind = [*stamp.behind, *(each for c in command.awaited() if (each := self.stamp_of(c)))]
         for other in behind:
@@ -116,7 +116,7 @@ class Order:
         stamp.chain, stamp.count, stamp.clock = chain, count, {**clock, chain: count}
 
     def joins(self, command: Command, others: Iterable[Stamp]) -> None:
-        """The command saw what these have done: they come before it."""
+        """The command has seen the effects of these, so they come before it."""
         stamp = command.stamp
         for other in others:
             stamp.clock = _joined(stamp.clock, other.clock)
@@ -131,12 +131,12 @@ class Order:
             self._blocking[stream.context] = _joined(known, clock)
 
     def stamp_of(self, command: Command | None) -> Stamp | None:
-        """None for what was enqueued before the check began, and is done."""
+        """The stamp of a command; None if the command was done before the check began."""
         stamp: Stamp | None = getattr(command, "stamp", None)
         return stamp if stamp is not None and stamp.order is self else None
 
     def _chain(self, clock: Clock, near: Iterable[int]) -> int:
-        """A chain whose end comes before; a new one if there is none."""
+        """A chain with an end before this clock; a new chain if there is none."""
         lengths = self._lengths
         for chain in (*near, *lengths):
             if chain != _HOST and clock.get(chain, 0) == lengths[chain]:
@@ -149,7 +149,7 @@ def _is_blocking(flags: int) -> bool:
 
 
 def _joined(left: Clock, right: Clock) -> Clock:
-    """What either covers. Clocks are shared, and never changed in place."""
+    """The join of two clocks. Clocks are shared, and never changed in place."""
     more = {chain: n for chain, n in right.items() if left.get(chain, 0) < n}
     if not more:
         return left

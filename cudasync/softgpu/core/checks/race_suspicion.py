@@ -1,10 +1,10 @@
-"""Cellar. Which global memory the threads of a launch may race on, by what its text computes.
+"""Cellar. Finds the global memory on which the threads of a launch may race, from its PTX.
 
-Where each thread has bytes of its own nothing has to be watched. An access has the form of a sum
-over the places of threads and blocks (`ptx.linear`), whose numbers a launch gives. Memory is not
-suspicious if nobody writes it; if only atomics touch it; or if all accesses to it have one form but
-for their offsets, and no two threads come to the same byte: then the sum is one of digits, each
-of which begins where those below it end.
+Memory in which each thread has its own bytes need not be watched. The address of an access is a
+sum over thread and block indices (`ptx.linear`); the launch gives the factors. Memory is not
+suspicious in three cases: nobody writes it; only atomics touch it; or all its accesses have the
+same sum except for offsets, and no two threads reach the same byte. In the last case the sum is
+a number in mixed radix: each digit begins where the lower digits end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FAR: Final = (StateSpace.GLOBAL, StateSpace.GENERIC)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An access to memory that other threads may have, and where, if that is known."""
+    """An access to memory that other threads may share, and its address form, if known."""
 
     form: Form | None
     size: int
@@ -38,10 +38,10 @@ class Site:
 
 
 def sites_of(kernel: ir.Function, others: Iterable[ir.Function]) -> tuple[Site, ...]:
-    """The accesses of a kernel to global memory, and of the functions that it may call."""
+    """The global memory accesses of a kernel, and of the functions that it may call."""
     forms = Forms(kernel)
     found = [_site(each, forms) for each in kernel.body if _is_far(each)]
-    # What functions are given is not followed.
+    # Arguments of functions are not followed, so their accesses have no form.
     found += [_site(each, None) for other in others for each in other.body if _is_far(each)]
     return tuple(found)
 
@@ -58,7 +58,7 @@ def _site(each: ir.Instruction, forms: Forms | None) -> Site:
     size = each.type.size * each.vector_size if each.types else 16
     is_plain = each.opcode in (*_READS, "st", "atom", "red")
     if each.opcode == "cp":
-        # Its source, which is read.
+        # The access of a copy is the read of its source.
         last = each.operands[2]
         size = last.value if isinstance(last, ir.Integer) else 16
         form = forms.address(each.operands[1]) if forms is not None else None
@@ -72,8 +72,8 @@ def _site(each: ir.Instruction, forms: Forms | None) -> Site:
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """Where an access goes: to the memory that `root` is in, from a start on, by digits: how far
-    apart, and how many (0: no end). `way` tells which thread goes where."""
+    """The addresses of an access: in the memory of `root`, from `start` on, by digits (distance,
+    count; count 0: unbounded). `way` maps thread indices to distances."""
 
     root: int
     start: int
@@ -97,7 +97,7 @@ class Suspicion:
     def of(
         self, grid: Dim3, block: Dim3, parameters: bytes, ranges: Iterable[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """Those of disjoint ranges of memory that have to be watched; none where nobody can."""
+        """The ranges, of disjoint ones, that must be watched; none if the kernel cannot be."""
         if not self._kernel.parts:
             return []
         values = self._values(grid, block, parameters)
@@ -113,7 +113,7 @@ class Suspicion:
         found = []
         for start, end in pieces:
             here = [each for each in known if start <= each.root < end]
-            # Those of which nobody knows where they go read, and may do so here.
+            # Accesses with unknown addresses are reads, and may fall into this range.
             if any(each.site.is_write for each in here) and (
                 unknown or not _are_apart(here, len(threads))
             ):
@@ -135,7 +135,7 @@ class Suspicion:
             for width in (4, 8):
                 for inside in range(0, size - width + 1, width):
                     raw = parameters[offset + inside : offset + inside + width]
-                    # Counts are signed, and so much memory nobody has.
+                    # Counts are signed; an unsigned one this large would exceed any memory.
                     number = int.from_bytes(raw, "little", signed=True)
                     values[parameter(name, inside, width)] = number
         values |= {f"threads:{axis}": n for axis, n in zip("xyz", block, strict=True)}
@@ -146,7 +146,7 @@ class Suspicion:
 def _reach(site: Site, values: dict[str, int], ranges: Sequence[tuple[int, int]]) -> _Reach | None:
     if site.form is None:
         return None
-    # What is added to it may be less than nothing, and beyond the end.
+    # The sum itself may lie outside the memory, so the root is the pointer within it.
     pointers = [values.get(term[0], 0) for term in site.form if len(term) == 1]
     roots = [each for each in pointers if any(start <= each < end for start, end in ranges)]
     if len(roots) != 1:
@@ -171,7 +171,7 @@ def _reach(site: Site, values: dict[str, int], ranges: Sequence[tuple[int, int]]
             start += number
     turns = [each for each in turns if each]
     if turns:
-        # All that loops add are multiples of one step, which no thread counts.
+        # All loop terms are multiples of one step, and loop counts are unknown.
         step = min(turns)
         if any(each % step for each in turns):
             return None
@@ -186,7 +186,7 @@ def _reach(site: Site, values: dict[str, int], ranges: Sequence[tuple[int, int]]
         elif symbol.startswith("%ctaid."):
             most = values[f"blocks:{symbol[-1]}"]
         if apart < 0:
-            # Counted from the other end.
+            # A negative distance counts from the other end.
             if not most:
                 return None
             start += apart * (most - 1)
@@ -202,7 +202,7 @@ def _reach(site: Site, values: dict[str, int], ranges: Sequence[tuple[int, int]]
 
 
 def _are_apart(reaches: Sequence[_Reach], dimensions: int) -> bool:
-    """Whether no two threads come to one byte; `dimensions` is how many places tell threads."""
+    """Whether no two threads reach the same byte; `dimensions` counts the varying indices."""
     if all(each.site.is_strong for each in reaches):
         return True
     digits = reaches[0].digits
@@ -216,7 +216,7 @@ def _are_apart(reaches: Sequence[_Reach], dimensions: int) -> bool:
     if len(starts) > 1:
         steps = {after - before for before, after in pairwise(starts)}
         if len(steps) > 1:
-            # Offsets of any kind, near each other.
+            # Irregular offsets count as one larger access.
             size += starts[-1] - starts[0]
         else:
             rows.append((steps.pop(), len(starts)))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Check:
-    """One check; the machine's executor is a checking one for as long as it lasts."""
+    """One check; meanwhile the machine's executor is a `CheckingExecutor`."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class Check:
             )
         self._machine = machine
         self.findings = Findings(suppressions, most, tell=tell)
-        # What there is already is nobody's to check.
+        # Earlier work is not checked.
         self._drain()
         for context in machine.contexts:
             for stream in list(context.streams):
                 stream.waits.clear()
         self._leaks = Leaks(machine) if "leak" in asked else None
         executor.__class__ = CheckingExecutor
-        # A race between two nodes is told by the lines that made them.
+        # A race between two nodes is reported by the lines that made them.
         Graph.noted_by = staticmethod(call_site)
         assert isinstance(executor, CheckingExecutor)
         self._executor = executor
@@ -73,14 +73,14 @@ class Check:
         executor.waited = set()
 
     def host(self, address: int, size_bytes: int, *, is_write: bool) -> None:
-        """The calling thread reads or writes memory now."""
+        """Note a read or write of memory by the calling thread."""
         with self._executor.lock:
             stamp = self._executor.order.host(call_site())
             end = address + size_bytes
             self._executor.checked.host(stamp, address, end, is_write=is_write)
 
     def finish(self) -> None:
-        """Do what nobody waited for, and look at what is left."""
+        """Finish all pending work, and report leaks."""
         self._drain()
         if self._leaks is not None:
             for finding in self._leaks.findings():
@@ -89,7 +89,7 @@ class Check:
             self._leaks = None
 
     def end(self) -> None:
-        """The executor is what it was."""
+        """Restore the executor."""
         self._executor.__class__ = Executor  # type: ignore[assignment]
         Graph.noted_by = None
         if self._leaks is not None:

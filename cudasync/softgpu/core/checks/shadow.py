@@ -1,9 +1,9 @@
-"""Cellar. For each byte of an allocation: who wrote it last, and who has read it since.
+"""Cellar. Shadow memory: the last writers of each byte of an allocation, and the reads since.
 
-What a program does is brought here in an order that agrees with what comes before what. So it is
-enough to hold an access against the last writes and the reads since: a race that is hidden by a
-later one comes with that one. Two accesses that are strong (atomics, volatile and the like, waits
-for and writes of values) do not race with each other.
+Accesses arrive here in an order that agrees with happens-before. So an access need only be compared
+with the last writes and the reads since: a race hidden by a later race is reported with that one.
+Two strong accesses (atomics, volatile and the like, waits for and writes of values) do not race
+with each other.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.checks.findings import Access
     from cudasync.softgpu.core.checks.order import Stamp
 
-    # Of one range of bytes: the last writes, which do not come before each other, and the reads.
+    # Of one range of bytes: the last writes, which are unordered among each other, and the reads.
     State: TypeAlias = tuple[tuple["Touch", ...], tuple["Touch", ...]]
 
 
 @dataclass(slots=True, eq=False)
 class Touch:
-    """One access to memory: when it was done, how, and what is said of it."""
+    """One access to memory: its time, its kind, and its description."""
 
     stamp: Stamp
     access: Access
@@ -33,12 +33,12 @@ class Touch:
     is_strong: bool = False
 
     def races(self, other: Touch) -> bool:
-        """True if nothing puts `other`, which was seen earlier, before this."""
+        """True if nothing orders the earlier seen `other` before this access."""
         return not (self.is_strong and other.is_strong) and not other.stamp.is_before(self.stamp)
 
 
 class Shadow:
-    """The bytes of one allocation, as ranges that have the same history."""
+    """The bytes of one allocation, as ranges with the same history."""
 
     def __init__(self, start: int, end: int) -> None:
         self._starts = [start]
@@ -48,7 +48,7 @@ class Shadow:
     def take(
         self, touch: Touch, ranges: Iterable[tuple[int, int]]
     ) -> Iterator[tuple[Touch, int, int]]:
-        """Note an access; yields each earlier one that it races with, and over which bytes."""
+        """Note an access; yield each earlier access that it races with, and the bytes."""
         for start, end in ranges:
             for index in self._cut(start, end):
                 writes, reads = self._states[index]
@@ -59,7 +59,7 @@ class Shadow:
                 self._states[index] = _after(touch, writes, reads)
 
     def writers(self, ranges: Iterable[tuple[int, int]]) -> list[Stamp]:
-        """Who wrote these bytes last."""
+        """The last writers of these bytes."""
         return [
             write.stamp
             for start, end in ranges
@@ -68,12 +68,12 @@ class Shadow:
         ]
 
     def _cut(self, start: int, end: int) -> range:
-        """The ranges within [start, end), which begin and end there from now on."""
+        """The indices of the ranges in [start, end), cut so that they begin and end there."""
         first = self._cut_at(start)
         return range(first, self._cut_at(end))
 
     def _cut_at(self, address: int) -> int:
-        """The index of the range that begins at `address`, or of what comes behind it."""
+        """The index of the range that begins at `address`, or of the next range behind it."""
         starts, ends = self._starts, self._ends
         index = bisect_right(starts, address) - 1
         if index < 0:

@@ -1,14 +1,14 @@
-"""Cellar. What comes before what among the threads of a launch, beyond barriers of whole blocks.
+"""Cellar. Happens-before between the threads of a launch, beyond barriers of whole blocks.
 
-Compiled code knows of those, and of full barriers of warps; of all else it tells here: barriers of
-some warps, of some lanes, fences, atomics and mbarriers. What a warp *knows* is a time for each
-warp of the launch, up to which what that one did comes before what this one does next. It is handed
-on as PTX has it: a write that is strong and stands behind a fence, or releases, leaves what its
-warp knew with the word; who reads the word by a strong access, and has a fence or a barrier of its
-block behind that, or acquires, knows it too. A fence of the block's scope is for its block.
+Compiled code handles barriers of whole blocks and full barriers of warps. It reports the rest here:
+barriers of some warps or some lanes, fences, atomics and mbarriers. A warp *knows* a time for each
+warp of the launch: that warp's accesses up to this time come before the knowing warp's next access.
+Knowledge is passed on as in PTX. A strong write behind a fence, or a releasing write, leaves the
+warp's knowledge with the word. A strong read with a fence or a barrier of the block behind it, or
+an acquiring read, takes the knowledge over. A fence of block scope works only within its block.
 
-It errs on one side: lanes of a warp learn together, and who waits at a barrier learns what others
-brought a little later. So a race may be missed, and none is made up.
+The order errs on one side: lanes of a warp learn together, and a thread at a barrier also learns
+what others brought a little later. So a race may be missed, but none is invented.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Known: TypeAlias = dict[int, int]
-"""A time by warp of the launch. Never changed once others may have it."""
+"""A time by warp of the launch. Never changed once it is shared."""
 
 _LANES: Final = 32
-# What all warps together may be told before nobody keeps account of other blocks any more.
+# The number of facts handed on after which races between blocks are no longer checked.
 MOST_TOLD: Final = 1 << 22
 
 
 class _Word:
-    """What reading a word tells: anybody, and the threads of some blocks."""
+    """The knowledge left with a word: for all readers (`wide`), and for readers of a block."""
 
     __slots__ = ("near", "wide")
 
@@ -40,7 +40,7 @@ class _Word:
 
 
 class _Barrier:
-    """A barrier that counts threads: how many have come, and what they knew."""
+    """A barrier with a count: the number of threads that have come, and their knowledge."""
 
     __slots__ = ("brought", "count")
 
@@ -50,7 +50,7 @@ class _Barrier:
 
 
 class BlockOrder:
-    """What the warps of the block know that is in a slot now."""
+    """The knowledge of the warps of the block that is now in a slot."""
 
     def __init__(self, state: ctypes.Array[ctypes.c_uint64]) -> None:
         self.state = state
@@ -58,36 +58,36 @@ class BlockOrder:
         self.first = state[State.FIRST_WARP]
         self.warps = state[State.WARPS]
         self.known: list[Known] = [{}] * self.warps
-        # Read by strong accesses, and to be known behind a fence; whether anybody may have it.
+        # By warp: knowledge from strong reads, effective behind a fence; True if from `wide`.
         self.news: list[list[tuple[Known, bool]]] = [[] for _ in range(self.warps)]
-        # By warp and lane, up to when each other lane is before it.
+        # By warp and lane: the time up to which each other lane comes before it.
         self.lanes: dict[int, list[list[int]]] = {}
-        # By warp, when the groups of its copies ended.
+        # By warp: the times at which its groups of copies ended.
         self.groups: dict[int, list[int]] = {}
         self.barriers: dict[int, _Barrier] = {}
         self.awaited: dict[tuple[int, int], _Barrier] = {}
-        # By number and parity, what was known by those that came to a barrier of all.
+        # By number and parity: the knowledge of the threads at a barrier of the whole block.
         self.together: dict[tuple[int, bool], Known] = {}
 
     def own(self, of: State, warp: int) -> int:
-        """A word that the state has for each warp."""
+        """The value for a warp of a per-warp word of the state."""
         return self.state[of + warp]
 
     def of_lanes(self, warp: int, lane: int, other: int) -> int:
-        """Up to when a lane of a warp comes before another."""
+        """The time up to which lane `other` of a warp comes before `lane`."""
         rows = self.lanes.get(warp)
         together = max(self.own(State.TOGETHER, warp), self.own(State.FLOOR, warp))
         return max(together, rows[lane][other] if rows is not None else 0)
 
     def of_warp(self, warp: int, other: int) -> int:
-        """Up to when a warp of the launch comes before one of this block."""
+        """The time up to which warp `other` of the launch comes before `warp` of this block."""
         is_here = self.first <= other < self.first + self.warps
         return max(self.known[warp].get(other, 0), self.own(State.FLOOR, warp) if is_here else 0)
 
     def leaves(self, warp: int, time: int, floor: int, *, fenced: bool = False) -> Known:
-        """What others know that know what this warp did up to a time.
+        """The knowledge of a thread that knows this warp's accesses up to a time.
 
-        `fenced`: it is only sure of what it was behind then; and of what each other warp has put
+        With `fenced`, only the order before the fence counts, and what each other warp has put
         behind a fence before the last barrier.
         """
         found = dict(self.known[warp])
@@ -104,7 +104,7 @@ class BlockOrder:
 
 
 class ThreadOrder:
-    """The order of all threads of a launch, as far as it has to be told."""
+    """The order of all threads of a launch, except for what compiled code handles."""
 
     def __init__(self) -> None:
         self._words: dict[tuple[int, int], _Word] = {}
@@ -112,12 +112,12 @@ class ThreadOrder:
 
     @property
     def words(self) -> int:
-        """How many words may tell something."""
+        """The number of words with knowledge."""
         return len(self._words)
 
     @property
     def gave_up(self) -> bool:
-        """Whether too much was told to keep account of other blocks."""
+        """Whether the limit was passed, so that races between blocks are no longer checked."""
         return self._told > MOST_TOLD
 
     def _learn(self, block: BlockOrder, warp: int, more: Known) -> None:
@@ -149,7 +149,7 @@ class ThreadOrder:
         waits: int,
         time: int,
     ) -> None:
-        """Lanes have come to a barrier of the block; what they read before is known behind it."""
+        """Lanes come to a barrier of the block; knowledge of earlier strong reads takes effect."""
         news, block.news[warp] = block.news[warp], []
         for known, _ in news:
             self._learn(block, warp, known)
@@ -168,9 +168,9 @@ class ThreadOrder:
             del block.barriers[number]
 
     def leave(self, block: BlockOrder, warp: int, mask: int, number: int, count: int) -> None:
-        """The barrier has opened for these lanes."""
+        """The barrier opens for these lanes."""
         if not count:
-            # Whose bits have been turned over since they came.
+            # Their parity bits were flipped since they came.
             key = number, self._is_odd(block, warp, mask, number)
             self._learn(block, warp, block.together.get(key, {}))
             return
@@ -186,7 +186,7 @@ class ThreadOrder:
     def warp_barrier(
         self, block: BlockOrder, warp: int, mask: int, members: dict[int, int], time: int
     ) -> None:
-        """Lanes of a mask have met those of the mask that each names."""
+        """Lanes of a mask have met the lanes of their own member masks."""
         rows = block.lanes.get(warp)
         if rows is None:
             rows = block.lanes[warp] = [[0] * _LANES for _ in range(_LANES)]
@@ -204,7 +204,7 @@ class ThreadOrder:
     # Words.
 
     def fence(self, block: BlockOrder, warp: int, *, is_wide: bool) -> None:
-        """What was read before is known behind it."""
+        """Knowledge from earlier strong reads takes effect behind the fence."""
         news = block.news[warp]
         block.news[warp] = [] if is_wide else [each for each in news if each[1]]
         for known, is_for_anybody in news:
@@ -214,7 +214,7 @@ class ThreadOrder:
     def strong(
         self, block: BlockOrder, warp: int, words: list[tuple[int, int]], strength: int, time: int
     ) -> None:
-        """A strong access: it reads what was left with words, and leaves something, or both."""
+        """A strong access: it takes the knowledge left with words, leaves its own, or both."""
         is_wide = bool(strength & Strength.WIDE)
         if strength & Strength.READS:
             for each in words:
@@ -267,7 +267,7 @@ class ThreadOrder:
     # Copies.
 
     def copies(self, block: BlockOrder, warp: int, groups: int, time: int) -> None:
-        """A group of copies ends (-1), or all but the last `groups` are waited for."""
+        """A group of copies ends (`groups` is -1), or all except the last `groups` are awaited."""
         ended = block.groups.setdefault(warp, [])
         if groups < 0:
             ended.append(time)
@@ -281,13 +281,13 @@ class ThreadOrder:
 
 
 def lanes_of(mask: int) -> Iterator[int]:
-    """The lanes of a mask, the first first."""
+    """The lanes of a mask, in ascending order."""
     for lane in range(_LANES):
         if mask >> lane & 1:
             yield lane
 
 
 def words_at(address: int, spacing: int, mask: int) -> dict[int, int]:
-    """What lies for each lane of a mask in a row of words that compiled code wrote."""
+    """The word of each lane of a mask, in a row of words that compiled code wrote."""
     row = (ctypes.c_uint64 * _LANES).from_address(address)
     return {lane: row[lane * spacing] for lane in lanes_of(mask)}

@@ -1,7 +1,7 @@
-"""Cellar. The threads of one launch held against each other: what compiled code asks, answered.
+"""Cellar. Races between the threads of one launch: answers the questions of compiled code.
 
-Compiled code (`jit.race_code`) keeps who accessed what, and asks for two accesses that it can not
-put in order. A pair of instructions is told once in a launch.
+Compiled code (`jit/checks/race_functions.py`) keeps the accesses, and asks about two accesses that
+it cannot order. A pair of instructions is reported once in a launch.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _KINDS: Final = {1: "read", 2: "write", 3: "write"}
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two accesses: by which thread, by its index in the launch's blocks, and what it was.
+    """One of two accesses: the linear indices of its block and thread, its site and kind.
 
-    `site` numbers the kernel's instructions that touch memory, from 1; 0 is one that has no number.
+    `site` numbers the kernel's instructions that touch memory, from 1; 0 stands for one without a
+    number.
     """
 
     block: int
@@ -43,7 +44,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class ThreadRace:
-    """Two accesses that nothing orders; `offset` is that in shared memory, or None."""
+    """Two accesses that nothing orders; `offset` is the offset in shared memory, or None."""
 
     first: Side
     second: Side
@@ -55,7 +56,7 @@ class ThreadRace:
 
 
 class _Slot:
-    """What compiled code keeps for one block at a time."""
+    """The state and cells that compiled code keeps for one block at a time."""
 
     def __init__(self, head: int, shared: int, shared_bytes: int, warps: int) -> None:
         self._cells = _memory(race_records.WORD_BYTES * (shared_bytes // 4 + 1))
@@ -70,14 +71,14 @@ class _Slot:
         self.order: BlockOrder | None = None
 
     def block(self) -> BlockOrder:
-        """What the warps know of the block that is here now."""
+        """The order of the warps of the current block."""
         if self.order is None or self.order.block != self.words[State.BLOCK]:
             self.order = BlockOrder(self.words)
         return self.order
 
 
 class ThreadRaces:
-    """The threads of one launch; see `recording.Races`."""
+    """The threads of one launch; implements `access_recording.Races`."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class ThreadRaces:
     ) -> None:
         """Watch shared memory and these ranges of global memory, which are disjoint.
 
-        `sites` are the instructions that are numbered, from 1; a block has so many `threads`.
+        `sites` are the numbered instructions, from 1. A block has `threads` threads.
         """
         self._sites = sites
         self._threads = threads
@@ -96,7 +97,7 @@ class ThreadRaces:
         self._order = ThreadOrder()
         self._slots: dict[object, _Slot] = {}
         self._by_address: dict[int, _Slot] = {}
-        # What a signal handler raised while Python was asked.
+        # An exception that a signal handler raised during a callback.
         self.raised: BaseException | None = None
         self._callback = _FUNCTION(self._called)
         self._head = (ctypes.c_uint64 * race_records.HEAD_WORDS)()
@@ -118,7 +119,7 @@ class ThreadRaces:
         head[Head.TOLD] = ctypes.addressof(self._told)
 
     def state_of(self, slot: object, shared: int, shared_bytes: int, warps: int) -> int:
-        """The address of a fresh state for a slot; see `recording.Races`."""
+        """The address of a fresh state for a slot; see `access_recording.Races`."""
         found = self._slots.get(slot)
         if found is None:
             made = _Slot(ctypes.addressof(self._head), shared, shared_bytes, warps)
@@ -129,13 +130,13 @@ class ThreadRaces:
 
     @property
     def gave_up(self) -> bool:
-        """Whether what other blocks did was no more looked at, since too much was handed on."""
+        """Whether races between blocks are no longer checked; see `ThreadOrder.gave_up`."""
         return self._order.gave_up
 
-    # What compiled code asks
+    # Callbacks of compiled code
 
     def _called(self, state: int) -> int:
-        """Never raises: nobody above could hear it."""
+        """Never raises, because the caller is compiled code."""
         try:
             head = self._head
             words = head[Head.ARGUMENTS : Head.ARGUMENTS + 8]
@@ -171,13 +172,13 @@ class ThreadRaces:
 
     @staticmethod
     def _home(block: BlockOrder, address: int) -> int:
-        """Of which block a word is: 0 for one of global memory."""
+        """The block of a word in shared memory; 0 for global memory."""
         start = block.state[State.SHARED]
         is_shared = start <= address < start + block.state[State.SHARED_BYTES]
         return block.block if is_shared else 0
 
     def _conflict(self, slot: _Slot, old: int, kinds: int, me: int, address: int, size: int) -> int:
-        """Until when what the thread of `old` did comes before what `me` does; 0 for a race."""
+        """The time up to which the thread of `old` comes before `me`; 0 for a race."""
         block = slot.block()
         time = old >> race_records.TIME_SHIFT
         warp = _warp_in(me, block)
@@ -204,7 +205,7 @@ class ThreadRaces:
         return _RACE
 
     def _are_strong(self, *entries: int) -> bool:
-        """Of the block's scope both are, which is enough within a block."""
+        """Whether both accesses are strong; block scope suffices within a block."""
         sites = [each >> race_records.SITE_SHIFT & race_records.MOST_SITES - 1 for each in entries]
         return all(
             0 < each <= len(self._sites) and race_records.is_strong(self._sites[each - 1])
@@ -247,7 +248,7 @@ class ThreadRaces:
 
 
 def _warp_in(entry: int, block: BlockOrder) -> int:
-    """The warp within the block; beyond its warps where it is of another block."""
+    """The warp's index in the block; beyond the block's warps for a warp of another block."""
     return ((entry >> race_records.WARP_SHIFT) - block.first) & _WARPS
 
 
@@ -256,7 +257,7 @@ def _lane(entry: int) -> int:
 
 
 def _memory(size_bytes: int) -> mmap.mmap:
-    """Zeros, whose pages come when they are touched."""
+    """Zeroed memory; its pages come when they are touched."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
     return mmap.mmap(-1, size_bytes, flags=flags)
 

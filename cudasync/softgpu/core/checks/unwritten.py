@@ -15,7 +15,7 @@ class Unwritten:
         self._ranges = list(ranges)
 
     def within(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Those in [start, end)."""
+        """The unwritten ranges in [start, end)."""
         return [
             (max(low, start), min(high, end))
             for low, high in self._ranges
@@ -23,7 +23,7 @@ class Unwritten:
         ]
 
     def take_away(self, start: int, end: int) -> None:
-        """These are written now."""
+        """Note that these bytes are written."""
         left: list[tuple[int, int]] = []
         for low, high in self._ranges:
             left += [
@@ -34,6 +34,6 @@ class Unwritten:
         self._ranges = sorted(set(left))
 
     def add(self, start: int, end: int) -> None:
-        """These have a value that nobody wrote, again."""
+        """Note that these bytes are unwritten again."""
         self.take_away(start, end)
         self._ranges = sorted([*self._ranges, (start, end)])

@@ -1,7 +1,7 @@
-"""Cellar. What a command has done to memory, taken apart as a check needs it.
+"""Cellar. The accesses of a finished command, in the form that a check needs.
 
-Kernels run as twins that were compiled to be recorded. Of an allocation that a kernel did not touch
-nothing is looked at, so what is allocated costs nothing; marks are pages that come when touched.
+Kernels run as twins that were compiled to be recorded. Allocations that a kernel did not touch are
+skipped, so allocated memory costs nothing; the pages of marks come when they are touched.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from cudasync.softgpu.interface.initialisation_windows import EarlyRead
 
 _MOST_BYTES: Final = 4 << 30
-# What is looked for in kernels while they run.
+# The kinds of findings that running kernels report.
 _OF_THREADS: Final = ("race", "init", "sync")
 
 
 class Done(NamedTuple):
-    """Reads or writes of a command. `line` is the PTX line of the first of them in the allocation.
+    """Reads or writes of a command. `line` is the PTX line of the first access to the allocation.
 
     `early` are bytes that a kernel read before it had written them.
     """
@@ -51,15 +51,15 @@ class Done(NamedTuple):
 
 
 class LaunchWatching(Watching):
-    """Has launches recorded, whatever is allocated."""
+    """Records launches, also with more allocated memory than an exploration records."""
 
     most_bytes = _MOST_BYTES
 
     def __init__(self, machine: Machine, findings: Findings, kinds: frozenset[str]) -> None:
         super().__init__(machine)
         self._findings = findings
-        # What is looked for: without races and unwritten memory a kernel is recorded where its
-        # warps meet, and then not what it accesses.
+        # The kinds of the check. For `sync` alone, a kernel with barriers or meetings runs a twin
+        # without records of accesses.
         self._kinds = kinds
         self._meetings: dict[Module, bool] = {}
         self._suspicions: dict[Function, Suspicion] = {}
@@ -95,7 +95,7 @@ class LaunchWatching(Watching):
         return ""
 
     def _synchronises(self, module: Module) -> bool:
-        """Whether threads may miss each other there, by a look at the text alone."""
+        """Whether threads of the module may miss each other, judged from its text alone."""
         found = self._meetings.get(module)
         if found is None:
             bodies = (each.body for each in module.source.functions)
@@ -103,13 +103,13 @@ class LaunchWatching(Watching):
         return found and "sync" in self._kinds
 
     def _watch(self, command: KernelLaunch, ranges: list[tuple[int, int]]) -> None:
-        """Threads are held against each other where they may race, by what the text computes."""
+        """Choose the twin of a launch; races are checked only where the text allows them."""
         kinds, block = self._kinds, command.plan.block
         has_accesses = bool(kinds & {"race", "init"})
         converges = self._synchronises(command.function.module)
         twin = None
         if converges:
-            # The text is looked at for who may part: where nobody does, nobody is asked.
+            # If the twin's code shows that threads cannot part, there is nothing to check.
             twin = self._twin(command.function, record=False, convergence=True)
             converges = twin is not None and twin.kernel.parts_ways(block)
         convergence = Convergence() if converges else None
@@ -141,7 +141,7 @@ def _told(watch: CheckedWatch, convergence: Convergence | None) -> CheckedWatch:
 
 
 def done_by(command: Command) -> Iterator[Done]:
-    """What the command did, reads first; nothing where it is not known."""
+    """The command's accesses, reads first; nothing if unknown."""
     if isinstance(command, KernelLaunch):
         watch = command.expectation
         if isinstance(watch, Watch):
@@ -161,7 +161,7 @@ def _watch_of(command: KernelLaunch) -> Watch | None:
 
 
 def _meets(instruction: ir.Instruction) -> bool:
-    """Whether threads of a block or lanes of a warp wait for each other there."""
+    """Whether threads of a block or lanes of a warp wait for each other at this instruction."""
     return instruction.opcode in ("bar", "barrier") or has_members(instruction)
 
 
@@ -173,14 +173,14 @@ def missed(command: KernelLaunch) -> list[Told]:
 
 
 def early_reads(command: KernelLaunch) -> list[EarlyRead]:
-    """What a kernel read of shared and local memory that nobody had written, by line."""
+    """A kernel's reads of unwritten shared and local memory, one for each line."""
     watch = _watch_of(command)
     windows = watch.windows if watch is not None else None
     return list({each.line: each for each in windows.early()}.values()) if windows else []
 
 
 def strong_reads(command: Command) -> list[tuple[int, int]]:
-    """The words by which a command that waited may have learnt that others were done."""
+    """The words from which a waiting command may have learnt the end of other commands."""
     if not isinstance(command, KernelLaunch):
         touched = command.touched()
         return [] if touched is None else list(touched.reads)
@@ -201,7 +201,7 @@ def _recorded(watch: Watch) -> Iterator[Done]:
 
 
 def _of_a_kind(record: Recording, index: int, kind: Touch, line: int) -> Iterator[Done]:
-    """The strong accesses of a kind, then the plain ones."""
+    """The strong accesses of a kind, then the plain accesses."""
     is_write = kind is Touch.WRITTEN
     plain = Touch.PLAIN_WRITE if is_write else Touch.PLAIN_READ
     if ranges := record.touched(index, kind, plain):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Linux puts no heap or stack into this address range, so that a handle mistaken for a pointer
-# faults at once. next() is one C call: no two threads get the same number.
+# is noticed at once. next() is one C call: no two threads get the same number.
 _numbers = count(0x0000_5C00_0000_1000, 0x40)
 
 

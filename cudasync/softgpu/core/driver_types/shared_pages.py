@@ -1,8 +1,8 @@
 """Cellar, core. Pages of an arena that other processes can map.
 
 An arena's pages are private to this process. The pages of exported memory are moved to a file in
-memory, each at its offset in the arena, so that allocations on one page also share it in the file.
-The file has no name: it ends with the last process that has it open, however that process ends.
+memory, each at its offset in the arena. So allocations on one page also share it in the file. The
+file has no name: it ends with the last process that has it open, however that process ends.
 
 True at every call's end: a page is in the file exactly if its number is in `_shared`. A slot
 behind the pages holds the number of the exported memory, and 0 once the memory is freed.

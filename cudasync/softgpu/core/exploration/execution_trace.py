@@ -1,9 +1,9 @@
-"""Cellar. One run of an explored program: its steps by name, and what came before them.
+"""Cellar. One run of an explored program: the names of its steps, and their order.
 
-A step is named by the place of its stream among those that the run has used, and by its place in
-that stream: the same in every run of a program that does the same calls. What must come before a
-step is what its stream, its waits and the rules of the default stream say, and what the thread that
-enqueued it had waited for until then.
+A step is named by the place of its stream among the streams that the run has used, and by its place
+in the stream. The name is the same in every run of a program with the same calls. A step comes
+after the steps that its stream, its waits and the default stream's rules require, and after those
+that the enqueueing thread had waited for.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.streams.streams import Stream
 
 
-# What makes an engine repeatable.
+# The advice that makes an engine repeatable.
 _SERIAL: Final = '; with cs.Engine("serial"), or CUDASYNC_ENGINE=serial, it does not'
 _ENGINES_THREADS: Final = (
     "the engine waits for devices, and issues ops that come after host ops, on threads of its own, "
@@ -42,7 +42,7 @@ _ENGINES_THREADS: Final = (
 
 
 class Run:
-    """What is known of the run under way; the executor's lock is held in every call."""
+    """The current run; the executor's lock is held in every call."""
 
     def __init__(self, machine: Machine) -> None:
         self._names = Names(machine)
@@ -50,27 +50,27 @@ class Run:
         self._lengths: dict[Stream, int] = {}
         self._keys: dict[Command, tuple[int, int]] = {}
         self._turns: dict[Command, int] = {}
-        # The commands before each.
+        # The dependencies of each command.
         self._behind: dict[Command, list[Command]] = {}
         # The last step of a command, by its place in the run.
         self._places: dict[Command, int] = {}
-        # By thread: what it has waited for, as bits.
+        # By thread: the places of the steps that it has waited for, as bits.
         self._seen: dict[int, int] = {}
         self._seen_by: dict[Command, int] = {}
         self._count = 0
-        # How many of these threads are the program's, and whether the library has started some.
+        # The number of the program's threads, and whether there are threads of the library.
         self._others = 0
         self._has_ours = False
-        # Where the program asked for each command; by thread, for which op it calls the driver now,
-        # and what called it then.
+        # The line that requested each command. By thread: the line of its current op, and the
+        # caller at the op's beginning.
         self._sites: dict[Command, str] = {}
         self._asked: dict[int, tuple[str, FrameType | None]] = {}
-        # What commands that wait for memory have looked at in vain.
+        # By waiting command: the memory that it has read in vain.
         self._looked: dict[Command, Footprint] = {}
-        # Why there may be orders that no run will show; empty if there are none.
+        # The reasons why the runs may miss some orders; empty if they miss none.
         self.doubts: dict[str, None] = {}
 
-    # What the program does
+    # Calls of the program
 
     def enqueues(self, command: Command, waits: Iterable[Command]) -> None:
         """Note a command that is about to be enqueued."""
@@ -83,11 +83,11 @@ class Run:
         self._sites[command] = self._site()
 
     def forgets(self, command: Command) -> None:
-        """It was not enqueued after all."""
+        """Undo `enqueues` for a command that was not enqueued after all."""
         self._lengths[command.stream] -= 1
 
     def waited_for(self, targets: Iterable[Command]) -> None:
-        """The calling thread knows that these are done."""
+        """The calling thread has waited for these commands."""
         thread = self._caller()
         mask = self._seen.get(thread, 0)
         for target in targets:
@@ -96,16 +96,16 @@ class Run:
         self._seen[thread] = mask
 
     def polled(self) -> None:
-        """The calling thread asked for what was not done, and something else was done instead."""
+        """The calling thread queried unfinished work, and another command was run."""
         self._seen[self._caller()] = (1 << self._count) - 1
         who = "the engine asks" if is_through_engine() else f"it asks at {call_site()}"
         what = f"{who} whether work is done, and when that is could be any time"
         self.doubts[what + _SERIAL * is_through_engine()] = None
 
     def begins_op(self, site: str) -> None:
-        """What the calling thread enqueues now was asked for at `site`, "" for where it is called.
+        """The calling thread's next commands were requested at `site`; "" stands for the call site.
 
-        But what a function of the program's enqueues, which is called from now on, was so there.
+        Commands that a function of the program enqueues have their call site there.
         """
         if site:
             self._asked[get_ident()] = site, caller()
@@ -113,7 +113,7 @@ class Run:
             self._asked.pop(get_ident(), None)
 
     def _site(self) -> str:
-        """Where the program asked for what the calling thread is about to enqueue."""
+        """The line that requested the command that the calling thread is about to enqueue."""
         site, above = self._asked.get(get_ident(), ("", None))
         return site if site and caller() is above else call_site()
 
@@ -131,7 +131,7 @@ class Run:
                 self.doubts[_ENGINES_THREADS] = None
         return thread
 
-    # What is done of it
+    # Execution
 
     def key(self, command: Command) -> Key:
         """The name of the command's next step."""
@@ -140,21 +140,21 @@ class Run:
         return (*self._keys[command], self._turns.get(command, 0))
 
     def site(self, command: Command) -> str:
-        """Where the program asked for it: file and line."""
+        """The file and line that requested the command."""
         return self._sites.get(command, "unknown")
 
     def is_enabled(self, command: Command) -> bool:
-        """False for what waits for memory, where it is known that it would do so in vain."""
+        """False for a command that would wait for memory in vain."""
         if isinstance(command, WaitValue):
             return command.is_over()
         return command not in self._looked
 
     def begins(self, command: Command) -> None:
-        """The command is about to run; afterwards it has forgotten what it depended on."""
+        """Note the dependencies of a command before its run, which clears them."""
         self._behind.setdefault(command, []).extend(command.awaited())
 
     def step(self, command: Command, *, is_over: bool, has_moved: bool, failed: bool) -> Step:
-        """What `command` has just done, as the search sees it."""
+        """The step that `command` has just done, for the search."""
         footprint = EVERYTHING if failed else self._names.footprint(command.touched())
         for waiting, looked in list(self._looked.items()):
             if footprint.conflicts(looked):
@@ -175,7 +175,7 @@ class Run:
 
 
 def _tails(stream: Stream) -> list[Command]:
-    """What the order of streams puts before a command enqueued now, be it done or not."""
+    """The commands that stream order puts before a command enqueued now, also finished ones."""
     found = [stream.tail]
     if stream.is_legacy:
         others = list(stream.context.streams)

@@ -1,11 +1,11 @@
-"""Cellar. The executor of an explored program: every choice is the search's.
+"""Cellar. The executor of an explored program: the search makes every choice.
 
-An executor becomes one of these for as long as an exploration lasts, and is what it was before
-afterwards, so that being able to explore costs nobody else anything.
+During an exploration, an executor's class is exchanged for this one, so that other programs pay
+nothing for exploration.
 
-Against the host, each command is as late as CUDA allows: nothing runs but inside a call that waits
-or asks, and there nothing that is not needed, unless the search wants to see it before something
-else. So what is explored are the orders of commands among each other.
+Against the host, each command is as late as CUDA allows: commands run only inside a waiting call or
+a query. There, unneeded commands run only if the search puts them before others. So the explored
+orders are orders of commands among each other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.streams.commands import Command
     from cudasync.softgpu.core.streams.streams import Event, Stream
 
-# A host function that takes longer is no longer waited for, and what follows is not repeatable.
+# A longer host function is no longer waited for, and the rest of the run is not repeatable.
 _PATIENCE_S: Final = 1.0
 
 
@@ -36,21 +36,21 @@ class ExploringExecutor(Executor):
     search: Search
     watching: Watching
     run: Run
-    # The steps of this run that touched anything, for people.
+    # The steps of this run that touched memory, for people.
     told: list[str]
     _chosen: Command | None = None
 
     def begin_run(self, machine: Machine) -> None:
-        """Before the program is called."""
+        """Called before each call of the program."""
         self.run = Run(machine)
         self.told = []
         self.search.begin()
 
-    # What the program does
+    # Calls of the program
 
     def enqueue(self, command: Command, waits: Iterable[Command] = ()) -> None:
         if command.stream.capture is not None:
-            # It becomes a node of a graph, and a command when that is launched.
+            # The command becomes a graph node, and a command again at the launch.
             super().enqueue(command, waits)
             return
         waits = list(waits)
@@ -61,7 +61,7 @@ class ExploringExecutor(Executor):
             self.run.forgets(command)
             raise
 
-    # What comes before what has to be known here of what is done, too: so these are steps.
+    # The order of finished commands must be known here, too, so records and waits are steps.
 
     def record(self, event: Event, stream: Stream) -> None:
         self._record_by_command(event, stream)
@@ -76,7 +76,7 @@ class ExploringExecutor(Executor):
         self.run.waited_for(targets)
 
     def finish_nowait(self, targets: Iterable[Command]) -> None:
-        """Nothing has to be done now, so nothing is."""
+        """Do nothing, because commands run as late as possible."""
 
     def query(self, target: Command | None) -> bool:
         is_done = super().query(target)
@@ -98,11 +98,11 @@ class ExploringExecutor(Executor):
         return self._choose(candidates) if candidates else None
 
     def _candidates(self) -> list[Command]:
-        """What may go on, by age."""
+        """The commands that may go on: wanted ones first, then by age."""
         run = self.run
         for command in list(self._ready):
             if isinstance(command, WaitValue) and not run.is_enabled(command):
-                # As if it had been tried in vain.
+                # Treat the wait as tried in vain.
                 self._ready.remove(command)
                 self._yielded.append(command)
         found = [*self._ready, *(each for each in self._yielded if run.is_enabled(each))]
@@ -126,7 +126,7 @@ class ExploringExecutor(Executor):
         if not is_choice and step is Step.YIELDED:
             return step
         if not is_choice:
-            # The host may have ended its wait; that was nobody's choice.
+            # The host may have ended the wait, which was no choice of the search.
             self.search.choose([self.run.key(command)])
         taken = self.run.step(
             command,

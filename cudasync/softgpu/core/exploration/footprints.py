@@ -1,7 +1,7 @@
-"""Cellar. What a step of a program read and wrote, and whether the order of two steps can matter.
+"""Cellar. Footprints: the reads and writes of a step, and conflicts between two steps.
 
-Bytes are named so that the next run of the same program names them alike: memory that is there
-before a run by its address, memory that the run itself allocates by the number of the allocation.
+Bytes have the same name in every run of a program. Memory that exists before a run is named by its
+address, memory that the run allocates by the number of the allocation.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
     Ranges: TypeAlias = dict[int, list[tuple[int, int]]]
 
-# The space of what was there before; those of allocations of the run come after it.
+# The space of memory from before the run; the spaces of the run's allocations follow.
 _LASTING = 0
 _MAPPED = -1
-# More separate runs of bytes than this are taken for one.
+# More separate ranges of bytes than this count as one range.
 _MOST_RANGES = 256
 
 
 class Footprint(NamedTuple):
-    """For each space, the sorted ranges of bytes in it that were read, and written.
+    """For each space, the sorted ranges of read and of written bytes.
 
-    `is_everything`: nobody knows what was touched, so its place among the others always matters.
+    With `is_everything`, the accesses are unknown, so the step conflicts with every access.
     """
 
     reads: Ranges
@@ -37,7 +37,7 @@ class Footprint(NamedTuple):
     is_everything: bool = False
 
     def conflicts(self, other: Footprint) -> bool:
-        """True if the two steps may leave something else behind in the other order."""
+        """True if the order of the two steps may change the result."""
         if self.is_everything or other.is_everything:
             return self.touches_anything and other.touches_anything
         return (
@@ -82,7 +82,7 @@ class Names:
         self._find = machine.memory.table_of
 
     def footprint(self, touched: Touched | None) -> Footprint:
-        """The footprint of a step; None stands for a step that might have touched anything."""
+        """The footprint of a step; None stands for unknown accesses."""
         if touched is None:
             return EVERYTHING
         return Footprint(self._named(touched.reads), self._named(touched.writes))
@@ -101,7 +101,7 @@ class Names:
         if allocation is None:
             return _LASTING, 0
         if allocation.kind is MemoryKind.VIRTUAL:
-            # The same memory may be mapped elsewhere, too: all of it counts as one place.
+            # The same memory may be mapped elsewhere, so all mapped memory has one space.
             return _MAPPED, address
         index = self._tables.index(table)
         number = allocation.number - self._made_before[index]
@@ -111,7 +111,7 @@ class Names:
 
 
 def _tidied(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sorted and joined; as one if there are very many."""
+    """The ranges sorted and joined; one range if there are too many."""
     ranges.sort()
     joined = ranges[:1]
     for start, end in ranges[1:]:

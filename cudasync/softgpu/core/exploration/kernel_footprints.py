@@ -1,7 +1,7 @@
-"""Cellar. Kernels of an explored program are recorded, so that it is known what they touch.
+"""Cellar. Records the kernels of an explored program to learn their footprints.
 
-Each kernel has a twin that was compiled to be recorded, made when it is launched first; what it
-touches is taken down by the byte, over all memory that it may touch.
+Each kernel has a twin that is compiled to be recorded, made at the first launch. The recording is
+by the byte, over all memory that the kernel may touch.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ if TYPE_CHECKING:
     from cudasync.softgpu.interface.initialisation_windows import Windows
     from cudasync.softgpu.interface.launch import AllocationSnapshot
 
-# With more memory than this, kernels count as touching all of it: looking would take too long.
+# With more allocated memory than this, a kernel counts as touching everything: reading the marks
+# would take too long.
 _MOST_BYTES: Final = 64 << 20
 
 
 class Watch:
-    """In the place of an expectation: expects nothing, and knows what was done."""
+    """Records a launch in place of an `Expectation`, without expecting anything."""
 
     recording: Recording
     has_accesses = True
-    # Who looks at shared and local memory, if that is asked for.
+    # Tracks written bytes of shared and local memory, if requested.
     windows: Windows | None = None
-    # Who is told which threads come to barriers, if that is asked for.
+    # Learns which threads come to barriers, if requested.
     convergence: Convergence | None = None
 
     def begin(self, allocations: AllocationSnapshot) -> Recording:
@@ -54,7 +55,7 @@ class Watch:
 
 
 class Watching:
-    """Has launches recorded."""
+    """Lets launches run as recorded twins."""
 
     most_bytes = _MOST_BYTES
 
@@ -63,7 +64,7 @@ class Watching:
         self._twins: dict[tuple[Function, tuple[bool, ...]], Function] = {}
 
     def watch(self, command: Command) -> None:
-        """Before a command runs, its first time or again."""
+        """Called before each run of a command."""
         if not isinstance(command, KernelLaunch) or command.expectation is not None:
             return
         ranges = self._machine.memory.snapshot(command.stream.context).ranges()
@@ -77,7 +78,7 @@ class Watching:
             self._exchange(command, twin, Watch())
 
     def _exchange(self, command: KernelLaunch, twin: Function, watch: Watch) -> None:
-        """Let a twin run in the place of the kernel."""
+        """Let a twin run in place of the kernel."""
         plan = command.plan
         command.plan = Plan(self._machine, twin, plan.grid, plan.block, plan.dynamic_shared_bytes)
         command.expectation = watch

@@ -1,13 +1,13 @@
 """Cellar. The search over orders: dynamic partial-order reduction with source sets and sleep sets.
 
 After Abdulla, Aronis, Jonsson and Sagonas, "Optimal dynamic partial order reduction" (POPL 2014),
-source-DPOR. A run is a sequence of steps. Two steps may change places if nothing but the memory
-they both use puts one behind the other (a race); each race of a run is a reason to run again with
-the later one first. Orders that differ only in steps that have nothing to do with each other are
-one order, and one of them is run: sleep sets see to it.
+source-DPOR. A run is a sequence of steps. Two steps race if only their common memory orders them,
+so that they may change places. Each race of a run is a reason for another run with the later step
+first. Orders that differ only in independent steps are one order, and sleep sets ensure that only
+one of them is run.
 
-Knows nothing of streams and memory: a step is a key that is the same in every run, what it touched,
-and which steps of its run had to come before it whatever was chosen.
+The search knows nothing of streams and memory. A step has three parts: a key that is the same in
+every run, a footprint, and the set of steps that come before it under any choice.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Step:
-    """One step of the run under way; `before` is a set of places in the run, as bits."""
+    """One step of the current run; `before` is a set of places in the run, as bits."""
 
     key: Key
     footprint: Footprint
     before: int
     can_wait: bool
-    """True if it is not allowed to run before what it reads has a certain value."""
+    """True if the step cannot run until the memory that it reads has a certain value."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """A moment at which somebody had to be chosen."""
+    """A moment of choice in a run."""
 
     candidates: list[Key]
     chosen: Key
     sleep: dict[Key, Footprint]
-    """What need not be chosen here, since all that begins with it has been run."""
+    """The keys that need no choice here, because all orders that begin with them were run."""
     wanted: list[Key] = field(default_factory=list)
-    """What is to be chosen here in some run, first that which is."""
+    """The keys to be chosen here in some run, beginning with the first chosen one."""
     done: dict[Key, Footprint] = field(default_factory=dict)
 
 
 class Search:
-    """Which step to take next, run after run, until all orders have been seen."""
+    """Chooses the next step, run after run, until all orders have been run."""
 
     def __init__(self, replay: Sequence[Key] = ()) -> None:
         self._nodes: list[_Node] = []
         self._steps: list[Step] = []
         self._replay = list(replay)
-        # How many steps of this run mattered: those behind were all known from other runs.
+        # The number of new steps of this run; later steps repeat other runs. None: all are new.
         self._fresh_until: int | None = None
         self.has_diverged = False
-        """True once a run did not offer what it offered before: it is not the same program."""
+        """True once a run did not offer an earlier choice again: the program has changed."""
         self.orders = 0
 
     # One run
@@ -70,16 +70,16 @@ class Search:
 
     @property
     def is_redundant(self) -> bool:
-        """True if the run under way shows nothing that another has not."""
+        """True if the rest of the current run repeats another run."""
         return self._fresh_until is not None
 
     @property
     def order(self) -> list[Key]:
-        """What was chosen so far."""
+        """The choices so far."""
         return [step.key for step in self._steps]
 
     def choose(self, candidates: Sequence[Key]) -> Key:
-        """One of them; the first is what is chosen if there is no reason for another."""
+        """Choose a candidate: the first, unless there is a reason for another."""
         place = len(self._steps)
         if place < len(self._nodes):
             node = self._nodes[place]
@@ -113,13 +113,13 @@ class Search:
         }
 
     def took(self, step: Step) -> None:
-        """That step has been taken."""
+        """Note a step that has been taken."""
         self._steps.append(step)
 
     # Between two runs
 
     def end(self) -> bool:
-        """The run is over; True if there is another to make."""
+        """End the run; True if another run is needed."""
         fresh = self._steps[: self._fresh_until]
         if not self.is_redundant:
             self.orders += 1
@@ -140,7 +140,7 @@ class Search:
         return False
 
     def _find_races(self, steps: Sequence[Step]) -> None:
-        # `before[j]`: all that happens before step j, by order or by memory, through any others.
+        # `before[j]`: all steps that happen before step j, by order or memory, also indirectly.
         before: list[int] = []
         for j, late in enumerate(steps):
             mask = 0
@@ -157,9 +157,9 @@ class Search:
                 self._want_reversed(steps, before, i, j)
 
     def _want_reversed(self, steps: Sequence[Step], before: Sequence[int], i: int, j: int) -> None:
-        """Have a run in which step j comes before step i, unless one is planned anyway."""
-        # What came between and does not need i, then j: any of these may begin such a run that
-        # needs no other of them.
+        """Plan a run in which step j comes before step i, unless one is planned already."""
+        # `parts`: the steps between that do not depend on i, then j. Such a run may begin with any
+        # part that depends on no other part.
         parts = [*(k for k in range(i + 1, j) if not before[k] >> i & 1), j]
         inside = sum(1 << k for k in parts)
         keys = [steps[k].key for k in parts if not before[k] & inside]

@@ -24,7 +24,7 @@ _DIVERGED: Final = "it does not do the same in every run"
 
 
 class Session:
-    """One exploration; the machine's executor is an exploring one for as long as it lasts."""
+    """One exploration; meanwhile the machine's executor is an `ExploringExecutor`."""
 
     def __init__(self, machine: Machine, replay: str = "") -> None:
         executor = machine.executor
@@ -37,7 +37,7 @@ class Session:
         self._is_in_run = False
         self._has_more = True
         self._doubts: dict[str, None] = {}
-        # What there is already is nobody's to explore.
+        # Earlier work is not explored.
         self._drain()
         executor.__class__ = ExploringExecutor
         assert isinstance(executor, ExploringExecutor)
@@ -47,9 +47,9 @@ class Session:
         executor.run = Run(machine)
 
     def next(self) -> bool:
-        """Finish the run under way, if there is one, and begin another; False if all are done.
+        """Finish the current run, if there is one, and begin another; False if all are done.
 
-        DriverFailure if what the run left undone fails.
+        DriverFailure if pending work of the run fails.
         """
         self._finish_run()
         if self._has_more:
@@ -72,9 +72,9 @@ class Session:
         self._executor.run.begins_op(site)
 
     def end(self) -> None:
-        """The executor is what it was."""
+        """Restore the executor."""
         self._executor.__class__ = Executor  # type: ignore[assignment]
-        # A program that failed may have left behind what can not be done.
+        # A failed program may have left commands that can never run.
         for context in self._machine.contexts:
             tails = [s.tail for s in list(context.streams) if s.tail is not None]
             self._machine.executor.finish_nowait(tails)
@@ -86,7 +86,7 @@ class Session:
                 streams.synchronize_context(context)
 
     def report(self) -> dict[str, object]:
-        """How many orders have been run, whether that is all of them, and the latest order."""
+        """The number of orders run, whether there are more, and the latest order."""
         search = self._executor.search
         doubts = list({**self._doubts, **self._executor.run.doubts})
         return {

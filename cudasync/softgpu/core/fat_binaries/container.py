@@ -1,8 +1,8 @@
 """Cellar, core. The entries of a fat binary's container.
 
-A container is a header of 16 bytes and entries, one behind the other. An entry is a header and a
-payload: PTX or machine code for one compute capability, compressed or not. Every length is held to
-the bytes that are there, so a damaged container is INVALID_IMAGE.
+A container is a header of 16 bytes, followed by entries. An entry is a header and a payload: PTX or
+machine code for one compute capability, compressed or not. Every length is checked against the
+bytes present, so a damaged container is INVALID_IMAGE.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ _MACHINE_CODE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One payload of a container, as it lies there."""
+    """One entry of a container, with its payload still packed."""
 
     kind: int
     capability: int
-    """Ten times the major number, and the minor one: 75, 80, 120."""
+    """Ten times the major number plus the minor number: 75, 80, 120."""
     isa_major: int
-    """The major version of the PTX ISA that the text is written in."""
+    """The major PTX ISA version of the text."""
     flags: int
     size_bytes: int
-    """Of the payload once it is unpacked."""
+    """The size of the unpacked payload."""
     payload: bytes
 
     @property
     def is_ptx(self) -> bool:
-        """True of PTX."""
+        """True for PTX."""
         return self.kind == _PTX
 
     @property
     def is_machine_code(self) -> bool:
-        """True of a cubin."""
+        """True for a cubin."""
         return self.kind == _MACHINE_CODE
 
 
 def is_container(image: bytes) -> bool:
-    """Whether an image begins as a container does."""
+    """Whether an image begins with a container's magic number."""
     return image[:4] == MAGIC.to_bytes(4, "little")
 
 
 def size_of(header: bytes) -> int:
-    """The bytes of a container, by its first `HEADER_BYTES`; INVALID_IMAGE for a damaged one."""
+    """A container's size, from its first `HEADER_BYTES`; INVALID_IMAGE if it is damaged."""
     if len(header) < HEADER_BYTES:
         raise _damaged("its header is cut off")
     magic, version, header_bytes, size = _HEADER.unpack_from(header)
@@ -67,7 +67,7 @@ def size_of(header: bytes) -> int:
 
 
 def entries_of(image: bytes) -> list[Entry]:
-    """The entries in their order; INVALID_IMAGE where a length does not fit."""
+    """The entries in their order; INVALID_IMAGE if a length does not fit."""
     end = size_of(image[:HEADER_BYTES])
     if end > len(image):
         raise _damaged(f"it has {len(image)} of its {end} bytes")

@@ -21,9 +21,9 @@ _MOST_BYTES: Final = 1 << 28
 
 
 def payload_of(entry: Entry) -> bytes:
-    """The bytes of an entry's payload, unpacked.
+    """The unpacked bytes of an entry's payload.
 
-    INVALID_IMAGE where they are damaged; NOT_SUPPORTED where nothing here unpacks them.
+    INVALID_IMAGE if they are damaged; NOT_SUPPORTED if there is no decoder.
     """
     if entry.flags & _BEFORE_CUDA_12:
         raise DriverFailure(

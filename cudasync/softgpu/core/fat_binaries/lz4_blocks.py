@@ -1,7 +1,7 @@
-"""Cellar, core. Unpacks a block of LZ4, per the public description of the LZ4 block format.
+"""Cellar, core. Unpacks a block of LZ4, after the public description of the LZ4 block format.
 
 A block is a list of sequences. A sequence is a token, literals, and a match: a distance back into
-what is unpacked already, and a length. The last sequence ends behind its literals.
+the unpacked bytes, and a length. The last sequence ends behind its literals.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ _FULL: Final = 15
 
 
 class DamagedBlock(ValueError):
-    """The bytes are no block of LZ4, or one of another size."""
+    """The bytes are no block of LZ4, or a block of another size."""
 
 
 def unpack(block: bytes, size_bytes: int) -> bytes:
-    """The `size_bytes` bytes that a block stands for; DamagedBlock where they are not so many."""
+    """The `size_bytes` unpacked bytes of a block; DamagedBlock if the size differs."""
     out = bytearray()
     at, end = 0, len(block)
     while at < end:
@@ -45,7 +45,7 @@ def unpack(block: bytes, size_bytes: int) -> bytes:
 
 
 def _length(block: bytes, short: int, at: int) -> tuple[int, int]:
-    """A length of four bits, with the bytes that go on with it; and what follows."""
+    """A length of four bits with its continuation bytes, and the position behind them."""
     total = short
     if short == _FULL:
         while True:
@@ -60,7 +60,7 @@ def _length(block: bytes, short: int, at: int) -> tuple[int, int]:
 
 
 def _repeat(out: bytearray, distance: int, count: int) -> None:
-    """Append `count` bytes from `distance` back, which may overlap what is appended."""
+    """Append `count` bytes from `distance` back; they may overlap the appended bytes."""
     start = len(out) - distance
     if count <= distance:
         out += out[start : start + count]

@@ -1,7 +1,7 @@
-"""Cellar, core. Which PTX of a fat binary a device runs.
+"""Cellar, core. Selects the PTX of a fat binary that a device runs.
 
 A driver takes the entry for the highest compute capability that the device reaches. Machine code is
-passed over. A device whose capability nobody chose runs any text, so it also takes a later one.
+skipped. A device without a chosen capability runs any text, so it also takes a later one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _TARGET: Final = re.compile(rb"^\s*\.target\s+(\w+)", re.MULTILINE)
 
 
 def select_ptx(image: bytes, capability: Capability) -> bytes:
-    """The PTX for a device; NO_BINARY_FOR_GPU where there is none for it.
+    """The PTX for a device; NO_BINARY_FOR_GPU if there is none.
 
-    INVALID_IMAGE where the container, or the text that would be taken, is damaged.
+    INVALID_IMAGE if the container or the selected text is damaged.
     """
     entries = entries_of(image)
     texts = [entry for entry in entries if entry.is_ptx]
@@ -48,7 +48,7 @@ def _text_of(entry: Entry) -> bytes:
 
 
 def _runs_on(text: bytes, capability: Capability) -> bool:
-    """False of a text for one architecture, `sm_90a`, where the device has another."""
+    """False for a text for one architecture only, such as `sm_90a`, if the device has another."""
     target = _TARGET.search(text)
     try:
         capability.check_target(target[1].decode() if target else "")

@@ -1,6 +1,7 @@
-"""Cellar, core. Unpacks a frame of Zstandard, by a decoder that the process can have.
+"""Cellar, core. Unpacks a frame of Zstandard with the first available decoder.
 
-Python 3.14 has a module for it. Before that it is the system's libzstd, or the `zstandard` wheel.
+Python 3.14 has a module for it. Earlier versions use the system's libzstd, or the `zstandard`
+wheel.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ _UNKNOWN_SIZE: Final = -1
 
 
 class DamagedFrame(ValueError):
-    """The bytes are no frame of Zstandard, or one of another size."""
+    """The bytes are no frame of Zstandard, or a frame of another size."""
 
 
 class NoDecoder(ImportError):
-    """Nothing in this process unpacks Zstandard."""
+    """The process has no decoder for Zstandard."""
 
 
 def unpack(frame: bytes, size_bytes: int) -> bytes:
@@ -38,7 +39,7 @@ def unpack(frame: bytes, size_bytes: int) -> bytes:
 
 @cache
 def decoder() -> Decoder:
-    """The first decoder that is there; NoDecoder says what to install."""
+    """The first available decoder; NoDecoder says what to install."""
     for make in (of_python, of_system, of_wheel):
         try:
             return make()
@@ -51,12 +52,12 @@ def decoder() -> Decoder:
 
 
 def of_python() -> Decoder:
-    """Python 3.14's; ImportError."""
+    """Python 3.14's decoder; ImportError."""
     module: Any = importlib.import_module("compression.zstd")
 
     def decode(frame: bytes, size: int) -> bytes:
         try:
-            # One byte more than was said shows a frame that is too long.
+            # One byte more than the given size shows a frame that is too long.
             found: bytes = module.ZstdDecompressor().decompress(frame, size + 1)
         except (module.ZstdError, EOFError) as problem:
             raise DamagedFrame(str(problem)) from problem
@@ -66,7 +67,7 @@ def of_python() -> Decoder:
 
 
 def of_system() -> Decoder:
-    """The system's library, by its stable interface; OSError."""
+    """The system library's decoder, by its stable interface; OSError."""
     library = ctypes.CDLL(_LIBRARY)
     call, is_error = library.ZSTD_decompress, library.ZSTD_isError
     call.restype, is_error.argtypes = ctypes.c_size_t, [ctypes.c_size_t]
@@ -83,12 +84,12 @@ def of_system() -> Decoder:
 
 
 def of_wheel() -> Decoder:
-    """The wheel `zstandard`; ImportError."""
+    """The decoder of the wheel `zstandard`; ImportError."""
     wheel: Any = importlib.import_module("zstandard")
 
     def decode(frame: bytes, size: int) -> bytes:
         try:
-            # The wheel reserves what the frame claims, so the claim is looked at first.
+            # The wheel reserves the size that the frame claims, so the claim is checked first.
             if wheel.frame_content_size(frame) not in (size, _UNKNOWN_SIZE):
                 return b""
             found: bytes = wheel.ZstdDecompressor().decompress(frame, max_output_size=size)

@@ -301,7 +301,7 @@ class Lanes:
         return (join,)
 
     def lane(self, context: Context, waits: Sequence[Command]) -> Stream:
-        """A lane whose last command is one of `waits`, or a new lane."""
+        """A lane that ends with one of `waits`, or a new lane."""
         for command in waits:
             stream = command.stream
             if stream in self._lanes and stream.tail is command and stream.context is context:

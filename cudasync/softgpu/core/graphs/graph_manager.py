@@ -187,7 +187,7 @@ class GraphManager:
         graph.disconnect(source, target, edge)
 
     def check_settable(self, node: Node) -> None:
-        """INVALID_VALUE for a node whose parameters cannot change."""
+        """INVALID_VALUE for a node with fixed parameters."""
         if node.work.kind in _FIXED:
             raise DriverFailure(INVALID_VALUE, f"a {node.work.kind.name} node can not be changed")
 

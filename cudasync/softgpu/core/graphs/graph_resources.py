@@ -1,4 +1,4 @@
-"""Cellar. What graphs have besides nodes: memory with fixed addresses, and conditions."""
+"""Cellar. Resources of graphs: memory with fixed addresses, and conditions."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ class Resources:
     # Memory
 
     def use(self, ordinal: int) -> Use:
-        """How much memory of a device graphs have."""
+        """The use of a device's memory by graphs."""
         self._machine.device(ordinal)
         return self._uses[ordinal]
 
     def allocation(self, size_bytes: int, pool: Pool, properties: bytes) -> AllocationWork:
-        """The work of a node that allocates memory as a pool would, which gets its address now."""
+        """The work of a node that allocates like a pool; the memory gets its address now."""
         machine = self._machine
         context = machine.context()
         device = pool.device or context.device
@@ -103,7 +103,7 @@ class Resources:
         return AllocationWork(memory, properties)
 
     def free(self, graph: Graph, address: int) -> FreeWork:
-        """The work of a node that frees what a node allocates."""
+        """The work of a node that frees the memory of an allocation node."""
         found = self._machine.memory.find(address)
         if found is None or found.keeper is None or found.start != address:
             raise DriverFailure(INVALID_VALUE, f"{address:#x} is not allocated by a graph")
@@ -125,7 +125,7 @@ class Resources:
         capture.add(stream, self.free(capture.graph, allocation.start))
 
     def let_go_of_node(self, node: Node) -> None:
-        """A node is taken out: its graph has no more use for its condition, and its bodies end."""
+        """Release the conditions of a removed node and of its bodies."""
         ended = [each for inside in node.work.graphs for each in inside.all_conditions()]
         if isinstance(node.work, ConditionalWork):
             node.graph.conditions.remove(node.work.condition)
@@ -134,7 +134,7 @@ class Resources:
             condition.release()
 
     def let_go(self, graph: Graph) -> None:
-        """A graph ends: it holds no memory and no conditions any more."""
+        """Release the memory and conditions of a graph that ends."""
         for condition in graph.all_conditions():
             condition.release()
         for memory in allocated_by(graph):

@@ -1,6 +1,6 @@
-"""Cellar. Giving the nodes of an executable graph other parameters, all at once or one.
+"""Cellar. Updates of an executable graph's node parameters: of all nodes, or of one.
 
-Nothing is changed unless everything may be.
+Nothing is changed unless all changes are allowed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class UpdateResult(IntEnum):
 
 
 class UpdateRefused(Exception):
-    """Why an executable can not become like another graph, and at which of its nodes."""
+    """An executable cannot be updated from a graph: the reason, and the node."""
 
     def __init__(
         self, result: UpdateResult, node: Node | None = None, source: Node | None = None
@@ -53,7 +53,7 @@ class UpdateRefused(Exception):
 
 
 def pairs(executable: GraphExec, own: Graph, other: Graph) -> list[tuple[Node, Node]]:
-    """Each node of `own` with the one of `other` it may become like, all the way down."""
+    """Each node of `own` with its counterpart in `other`, also in nested graphs."""
     mine, theirs = executable.order(own), other.order()
     if len(mine) != len(theirs):
         raise UpdateRefused(UpdateResult.TOPOLOGY_CHANGED)
@@ -82,7 +82,7 @@ def pairs(executable: GraphExec, own: Graph, other: Graph) -> list[tuple[Node, N
 
 
 def compared(old: Work, new: Work) -> UpdateResult:
-    """Whether a node of an executable may do `new` instead of `old`."""
+    """Whether an update may replace the work `old` by `new`."""
     match old, new:
         case KernelWork(), KernelWork():
             if old.context is not new.context:
@@ -105,7 +105,7 @@ def compared(old: Work, new: Work) -> UpdateResult:
 
 
 def compared_alone(old: Work, new: Work) -> UpdateResult:
-    """The same where one node is changed by itself, which CUDA allows less of: copies of lines."""
+    """Like `compared`, for a change of one node, for which CUDA allows less: copies of lines."""
     match old, new:
         case CopyWork(), CopyWork():
             boxes = old.box, new.box
@@ -130,7 +130,7 @@ def _priority(work: Work) -> int | None:
 
 
 def _is_like(old: Place, new: Place) -> bool:
-    """True if both are memory of the same device, or of the host."""
+    """True if both are memory of the same device, or both of the host."""
     return _home(old) is _home(new)
 
 
@@ -140,14 +140,14 @@ def _home(place: Place) -> object:
 
 
 def with_attributes_of(old: Work, new: Work) -> Work:
-    """Parameters are not attributes: a kernel node that gets others keeps these."""
+    """`new` with the attributes of `old`: a kernel node keeps them when its parameters change."""
     if isinstance(old, KernelWork) and isinstance(new, KernelWork):
         return dataclasses.replace(new, is_cooperative=old.is_cooperative, priority=old.priority)
     return new
 
 
 def replace(node: Node, work: Work) -> None:
-    """Let a node of an executable do something else; graphs inside of it stay its own."""
+    """Set the work of an executable's node; its nested graphs stay its own."""
     if isinstance(work, ConditionalWork) and isinstance(node.work, ConditionalWork):
         node.work = node.work.with_condition_of(work)
     elif not work.graphs:

@@ -1,8 +1,8 @@
-"""Cellar. Commands of libraries that stand above the driver: a function over ranges of memory.
+"""Cellar. Commands of libraries above the driver: a function over ranges of memory.
 
-The ranges are looked at when the call is made and again when it executes, as a copy's are, so
-that memory that was freed meanwhile is a fault and not a silent access. The function runs in the
-stream's order, in the thread that executes.
+As for a copy, the ranges are checked at the call and again when the command executes. So memory
+freed meanwhile is a fault and not a silent access. The function runs in stream order, in the
+executing thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """So many bytes at a place."""
+    """A range of bytes at a place."""
 
     place: Place
     size_bytes: int
@@ -42,9 +42,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """What a library call does: its name, the memory that it reads and writes, the function.
+    """A library call: its name, the memory that it reads and writes, and the function.
 
-    `is_open`: the function finds in memory what else it reads and writes.
+    With `is_open`, the function also accesses addresses that it finds in memory.
     """
 
     name: str
@@ -73,7 +73,7 @@ class LibraryCall(Command):
         try:
             routine.function()
         except DriverFailure as failure:
-            # What it found in memory was no address.
+            # The function found an invalid address in memory.
             code = ILLEGAL_ADDRESS if failure.code == INVALID_VALUE else failure.code
             raise DriverFailure(code, f"{routine.name}: {failure.detail}") from None
         except Exception as problem:
@@ -96,7 +96,7 @@ class LibraryCall(Command):
 
 @dataclass(frozen=True, slots=True)
 class LibraryWork(Work):
-    """A routine as a node of a graph: to those who ask, a host function."""
+    """A routine as a graph node; queries see a host function."""
 
     kind: ClassVar[NodeType] = NodeType.HOST
 
@@ -119,9 +119,9 @@ def enqueue_routine(
     writes: Sequence[tuple[int, int]] = (),
     is_open: bool = False,
 ) -> LibraryCall:
-    """Enqueue a library's routine that reads and writes these (address, bytes).
+    """Enqueue a library's routine that reads and writes these ranges (address, bytes).
 
-    DriverFailure INVALID_VALUE where a range is not memory of the device's.
+    DriverFailure INVALID_VALUE if a range is not device memory.
     """
     find = machine.memory.place
     read = [Span(find(address, size), size) for address, size in reads if size]

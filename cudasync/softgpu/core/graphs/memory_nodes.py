@@ -1,14 +1,15 @@
-"""Cellar. Memory of graphs: its address is fixed from the node on, its bytes come and go.
+"""Cellar. Memory of graphs: its address is fixed when the node is made, its bytes come and go.
 
-True of every piece of it:
-- the address is reserved as long as a graph or executable has the node that allocates it, or
-  the program has the memory;
-- `is_out` is what holds when all calls so far are done: allocated, and not freed;
-- the allocation is live from the command that allocates it to the one that frees it.
+True of every allocation:
+- the address is reserved as long as a graph or executable has the allocating node, or the program
+  has the memory;
+- `is_out` describes the state after all calls so far: allocated, and not freed;
+- the allocation is live from the allocating command to the freeing command.
 
-Graphs are one thread's at a time, but several may end or launch theirs at once, and commands run on
-others. So `Use` counts under the executor's lock, and who holds a piece is a list: to append and to
-pop is one C call, and whoever finds it empty ends the piece, which may be done twice.
+A graph belongs to one thread at a time, but several threads may end or launch graphs at once, and
+commands run on others. So `Use` counts under the executor's lock. The holders of an allocation are
+a list, because append and pop are one C call. A thread that finds the list empty ends the
+allocation, which may happen twice.
 """
 
 from __future__ import annotations
@@ -33,27 +34,26 @@ if TYPE_CHECKING:
 
 
 PROPERTIES_BYTES: Final = 88
-"""Of CUmemPoolProps."""
+"""The size of CUmemPoolProps."""
 
 
 class Use:
-    """How much memory of a device graphs have: CUgraphMem_attribute.
+    """The use of a device's memory by graphs: CUgraphMem_attribute.
 
-    In use is what is mapped: from the call that launches or uploads an executable until it is
-    trimmed or the executable goes, whether or not a node has freed it meanwhile. What a program
-    had longer than the executable stays in use when it is freed, until it is trimmed or a graph
-    takes as much.
+    Memory is in use while it is mapped: from the launch or upload of an executable until a trim or
+    the executable's end, even if a node frees it meanwhile. Memory that the program keeps longer
+    than the executable stays in use after its free, until a trim, or until a graph takes as much.
     """
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self.used = self.used_high = self.reserved = self.reserved_high = 0
         self._mapped: dict[GraphMemory, None] = {}
-        # Of what is used: what belongs to no memory any more.
+        # The part of `used` that belongs to no allocation any more.
         self._left = 0
 
     def map(self, memory: GraphMemory) -> None:
-        """Let a piece be in use, if it is not."""
+        """Count an allocation as in use, if it is not."""
         with self._executor.lock:
             if memory not in self._mapped:
                 self._mapped[memory] = None
@@ -65,7 +65,7 @@ class Use:
                 self.reserved_high = max(self.reserved_high, self.reserved)
 
     def unmap(self, memory: GraphMemory) -> None:
-        """Let a piece be in use no more, if it is; it stays reserved."""
+        """Count an allocation as unused, if it is in use; it stays reserved."""
         with self._executor.lock:
             self._unmap(memory)
 
@@ -75,14 +75,14 @@ class Use:
             self.used -= memory.allocation.size_bytes
 
     def leave(self, memory: GraphMemory) -> None:
-        """Let a piece go and what it had mapped stay in use."""
+        """Drop an allocation; its mapped bytes stay in use."""
         with self._executor.lock:
             if memory in self._mapped:
                 del self._mapped[memory]
                 self._left += memory.allocation.size_bytes
 
     def trim(self) -> None:
-        """Give back what nothing enqueued and no program needs."""
+        """Give back memory that neither enqueued work nor the program needs."""
         with self._executor.lock:
             self.used -= self._left
             self._left = 0
@@ -100,7 +100,7 @@ class Use:
         return values[attribute]
 
     def reset(self, attribute: int, value: int) -> None:
-        """Set a high-water mark back."""
+        """Reset a high-water mark."""
         if attribute not in (1, 3) or value:
             raise DriverFailure(INVALID_VALUE, "only high-water marks can be set, and to 0")
         with self._executor.lock:
@@ -125,10 +125,10 @@ class GraphMemory:
         self._memory = memory
         self._use = use
         self.context = context
-        # One item for each graph or executable that has it.
+        # One item for each graph or executable that holds it.
         self.holders: list[None] = []
         self.is_out = False
-        # The last command at which it comes into being.
+        # The latest command that allocates it.
         self.appears: Command | None = None
         made = memory.allocate(
             table, size_bytes, kind, live=False, context=context, may_be_empty=True
@@ -138,23 +138,23 @@ class GraphMemory:
 
     @property
     def is_busy(self) -> bool:
-        """True if a program has it, or something enqueued will need it."""
+        """True if the program has it, or enqueued work will need it."""
         pending = self.appears is not None and not self.appears.is_done
         return pending or self.is_out or self.allocation.is_live
 
     def map(self) -> None:
-        """An executable is about to need it."""
+        """Count it as in use for an executable."""
         self._use.map(self)
 
     def appear(self) -> None:
-        """The node that allocates runs."""
+        """Called when the allocating node runs."""
         made = self.allocation
         if not made.is_live:
             poison_pages(made.start, made.size_bytes)
             self._memory.make_live(made)
 
     def vanish(self) -> None:
-        """Whatever frees it runs; the address stays reserved while anybody holds it."""
+        """Called when its free runs; the address stays reserved while there are holders."""
         made = self.allocation
         if made.is_live:
             self._memory.hide(made)
@@ -163,30 +163,30 @@ class GraphMemory:
         self._end_if_done()
 
     def take_out(self) -> None:
-        """A launch that allocates it is enqueued."""
+        """Called when an allocating launch is enqueued."""
         self.map()
         self.is_out = True
         self.allocation.is_freeing = False
 
     def give_back(self) -> None:
-        """Called where a free is enqueued; INVALID_VALUE if the program does not have it."""
+        """Called when a free is enqueued; INVALID_VALUE if the program does not have it."""
         if not self.is_out:
             raise DriverFailure(INVALID_VALUE, f"not allocated now: {self.allocation.describe()}")
         self.is_out = False
 
     def release(self) -> None:
-        """One graph or executable less has it."""
+        """Remove a graph or executable as a holder."""
         self.holders.pop()
         self._end_if_done()
 
     def leave(self) -> None:
-        """Its executable goes."""
+        """Called when its executable ends."""
         if not self.is_busy:
             self._use.unmap(self)
         self.release()
 
     def abandon(self) -> None:
-        """Its context goes, and the allocation with it."""
+        """Called when its context ends, and the allocation with it."""
         self._use.unmap(self)
         self.allocation.keeper = None
 
@@ -200,7 +200,7 @@ class GraphMemory:
 
 @dataclass(frozen=True, slots=True)
 class AllocationWork(Work):
-    """A node at which memory comes into being."""
+    """A node that allocates memory."""
 
     kind: ClassVar[NodeType] = NodeType.MEM_ALLOC
 
@@ -226,7 +226,7 @@ class AllocationWork(Work):
 
 @dataclass(frozen=True, slots=True)
 class FreeWork(Work):
-    """A node at which it is gone."""
+    """A node that frees memory of a graph."""
 
     kind: ClassVar[NodeType] = NodeType.MEM_FREE
 
@@ -248,7 +248,7 @@ class FreeWork(Work):
 
 
 class MemoryAppears(Command):
-    """The moment at which it comes into being."""
+    """The command that makes a graph's memory live."""
 
     __slots__ = ("memory",)
 
@@ -271,7 +271,7 @@ class MemoryAppears(Command):
 
 
 class MemoryVanishes(MemoryAppears):
-    """The moment at which it is gone."""
+    """The command that ends a graph's memory."""
 
     __slots__ = ()
 
@@ -284,24 +284,24 @@ class MemoryVanishes(MemoryAppears):
 
 
 def pool_properties(pool: Pool) -> bytes:
-    """CUmemPoolProps of memory as a pool gives it, shared with nobody."""
+    """The CUmemPoolProps of memory like a pool's, without sharing."""
     place = pool.location
     head = struct.pack("<IIII", pool.allocation_type, 0, place.kind, place.number)
     return head.ljust(PROPERTIES_BYTES, b"\0")
 
 
 def allocated_by(graph: Graph) -> list[GraphMemory]:
-    """The memory that a graph's nodes allocate."""
+    """The memory that the nodes of a graph allocate."""
     return [n.work.memory for n in graph.everything() if isinstance(n.work, AllocationWork)]
 
 
 def has_memory_nodes(graph: Graph) -> bool:
-    """True if it allocates or frees: then it can not be copied or taken apart."""
+    """True if a graph allocates or frees memory: it then cannot be copied or taken apart."""
     return any(isinstance(n.work, AllocationWork | FreeWork) for n in graph.everything())
 
 
 def check_free(graph: Graph, memory: GraphMemory) -> None:
-    """INVALID_VALUE if a graph frees the memory already."""
+    """INVALID_VALUE if a graph already frees the memory."""
     if any(isinstance(n.work, FreeWork) and n.work.memory is memory for n in graph.nodes):
         raise DriverFailure(
             INVALID_VALUE, f"the graph frees it already: {memory.allocation.describe()}"

@@ -1,4 +1,4 @@
-"""Cellar. Nodes that wait for words in memory and write them, one after the other."""
+"""Cellar. Nodes that wait for and write words in memory, one after the other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIZES: Final = {_WAIT_32: 4, _WRITE_32: 4, _WAIT_64: 8, _WRITE_64: 8}
 
 @dataclass(frozen=True, slots=True)
 class BatchWork(Work):
-    """Operations as they were given, and the places of their words."""
+    """The operations in the driver's layout, and the places of their words."""
 
     kind: ClassVar[NodeType] = NodeType.BATCH_MEM_OP
 
@@ -40,13 +40,13 @@ class BatchWork(Work):
         return self.where
 
     def commands(self, stream: Stream) -> list[Command]:
-        """A command for each operation, as those of a stream are: so checks, and whoever explores,
-        know what each waits for and writes."""
+        """A command for each operation, as in a stream, so that checks and explorations know what
+        each waits for and writes."""
         made: list[Command] = []
         operations = _LAYOUT.iter_unpack(self.operations)
         for (kind, _, value, flags), place in zip(operations, self.places, strict=True):
             if place is None:
-                # A barrier: commands of a stream are in order anyway.
+                # A barrier, which needs no command: a stream is in order anyway.
                 continue
             size = _SIZES[kind]
             value &= (1 << 8 * size) - 1
@@ -61,7 +61,7 @@ class BatchWork(Work):
 
 
 def batch(memory: MemoryManager, operations: bytes, where: Context, flags: int = 0) -> BatchWork:
-    """The work for operations in CUDA's own layout."""
+    """The work of operations in CUDA's own layout."""
     places: list[Place | None] = []
     for kind, address, _, _ in _LAYOUT.iter_unpack(operations):
         if kind not in _SIZES and kind != _BARRIER:
@@ -71,7 +71,7 @@ def batch(memory: MemoryManager, operations: bytes, where: Context, flags: int =
 
 
 def of_command(command: WaitValue | WriteValue) -> BatchWork:
-    """The work for one operation of a stream."""
+    """The work of one operation of a stream."""
     is_wait = isinstance(command, WaitValue)
     kind = (_WAIT_64 if is_wait else _WRITE_64) - (3 if command.size_bytes == 4 else 0)
     flags = command.comparison if isinstance(command, WaitValue) else 0

@@ -1,7 +1,7 @@
-"""Cellar. What the nodes of a graph do: values that make commands.
+"""Cellar. Works: the parameters of graph nodes, as values that make commands.
 
-A work never changes; setting a node's parameters gives the node another one. So a launch that is
-enqueued keeps what it was launched with, and copies of a graph may share works.
+A work never changes; setting a node's parameters gives the node another work. So an enqueued launch
+keeps its parameters, and copies of a graph may share works.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NodeType(IntEnum):
 
 
 class Nothing(Command):
-    """What an empty or disabled node does, and the beginning of a child graph."""
+    """The command of an empty or disabled node, and of the beginning of a child graph."""
 
     __slots__ = ("what",)
 
@@ -67,7 +67,7 @@ class Nothing(Command):
 
 
 class Work:
-    """What a node does."""
+    """The work of a node."""
 
     __slots__ = ()
 
@@ -75,29 +75,29 @@ class Work:
 
     @property
     def context(self) -> Context | None:
-        """Where it has to run; None: where the graph is launched."""
+        """The context in which it must run; None stands for the launching stream's."""
         return None
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """The graphs inside of it."""
+        """The nested graphs."""
         return ()
 
     def copied(self, copy: Callable[[Graph], Graph]) -> Work:
-        """The same with its own copies of the graphs inside of it."""
+        """The same work with its own copies of the nested graphs."""
         del copy
         return self
 
     def may_replace(self, old: Work) -> bool:
-        """True if a node of an executable that does `old` may do this instead."""
+        """True if an update may replace the work `old` by this one."""
         return self.kind == old.kind
 
     def command(self, stream: Stream) -> Command:
-        """What is enqueued for it at a launch."""
+        """The command that a launch enqueues for it."""
         return Nothing(stream, self.describe())
 
     def describe(self) -> str:
-        """What a drawing of the graph, and a report, call it."""
+        """Its name in a drawing of the graph and in reports."""
         return f"{self.kind.name.lower().replace('_', ' ')} node"
 
 
@@ -110,7 +110,7 @@ class EmptyWork(Work):
 
 @dataclass(frozen=True, slots=True)
 class KernelWork(Work):
-    """A launch; the arguments are copied already."""
+    """A launch, with copied arguments."""
 
     kind: ClassVar[NodeType] = NodeType.KERNEL
 
@@ -137,7 +137,7 @@ class KernelWork(Work):
 
 @dataclass(frozen=True, slots=True)
 class CopyWork(Work):
-    """A copy of a box of bytes; the places are those of the boxes' first bytes."""
+    """A copy of a box of bytes; the places are of the boxes' first bytes."""
 
     kind: ClassVar[NodeType] = NodeType.MEMCPY
 
@@ -218,7 +218,7 @@ class RecordWork(Work):
 
 @dataclass(frozen=True, slots=True)
 class WaitWork(Work):
-    """A wait for what an event stands for when the graph is launched."""
+    """A wait for an event's latest record at the launch of the graph."""
 
     kind: ClassVar[NodeType] = NodeType.WAIT_EVENT
 
@@ -230,7 +230,7 @@ class WaitWork(Work):
 
 @dataclass(frozen=True, slots=True)
 class ChildWork(Work):
-    """A graph of its own, which nobody else has."""
+    """A child graph, which belongs to the node alone."""
 
     kind: ClassVar[NodeType] = NodeType.GRAPH
 

@@ -1,9 +1,9 @@
 """Cellar. Stream capture: commands that become nodes instead of being executed.
 
-True of a capture that is not over:
+True of an active capture:
 - exactly the streams in `tips` have it as their `capture`;
-- `tips[stream]` are the nodes that the stream's next one will depend on;
-- once `complaint` is set nothing is added to it, and ending it gives no graph.
+- `tips[stream]` are the nodes that the stream's next node will depend on;
+- once `complaint` is set, the capture takes no more nodes, and its end gives no graph.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @unique
 class Mode(IntEnum):
-    """CUstreamCaptureMode: what else is forbidden meanwhile, and to whom."""
+    """CUstreamCaptureMode: which threads must not make unsafe calls during the capture."""
 
     GLOBAL = 0
     THREAD_LOCAL = 1
@@ -48,21 +48,21 @@ class Mode(IntEnum):
 _identities = count(1)
 
 EXTERNAL: Final = 1
-"""CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL: a node, and no part of the capture."""
+"""CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL: adds a node to record or wait at a launch."""
 
 
 class Captor(Protocol):
-    """What a stream may have as its `capture`."""
+    """The type of a stream's `capture`."""
 
     def take(self, command: Command) -> None:
-        """Called with what would have been enqueued."""
+        """Called with a command instead of enqueueing it."""
 
     def refuse(self, what: str) -> NoReturn:
-        """Called where a program waits for the stream, or asks about it."""
+        """Called when a program waits for the stream, or queries it."""
 
 
 class CapturedRecord:
-    """What an event stands for that was recorded in a captured stream."""
+    """The nodes that an event recorded in a captured stream stands for."""
 
     __slots__ = ("capture", "tips")
 
@@ -84,16 +84,16 @@ class Capture:
         self.complaint = ""
         self.is_over = False
         self.tips: dict[Stream, dict[Node, Edge]] = {}
-        # What was given out a pointer to.
+        # Keeps arrays alive to which the program has pointers.
         self.kept: tuple[ctypes.Array[ctypes.c_uint64], ctypes.Array[ctypes.c_uint8]] | None = None
 
     def join(self, stream: Stream, tips: dict[Node, Edge]) -> None:
-        """Let a stream be part of it from now on, after some nodes."""
+        """Add a stream to the capture, after some nodes."""
         self.tips[stream] = dict(tips)
         stream.capture = self
 
     def take(self, command: Command) -> None:
-        """Add what the command would do, at the end of what its stream captured."""
+        """Add a command's work as a node, at the end of its stream."""
         self.check()
         try:
             work = work_of(command)
@@ -102,7 +102,7 @@ class Capture:
         self.add(command.stream, work)
 
     def add(self, stream: Stream, work: Work) -> Node:
-        """A node at the end of a stream."""
+        """Add a node at the end of a stream."""
         self.check()
         tips = {n: e for n, e in self.tips[stream].items() if n in self.graph.nodes}
         node = self.graph.add(work, tips.items())
@@ -110,7 +110,7 @@ class Capture:
         return node
 
     def record(self, event: Event, stream: Stream, flags: int) -> None:
-        """Let the event stand for this point, or be recorded by a node."""
+        """Let the event stand for this point, or add a node that records it."""
         self.check()
         if flags & EXTERNAL:
             self.add(stream, RecordWork(event))
@@ -119,7 +119,7 @@ class Capture:
             event.record, event.since_us = None, -1.0
 
     def wait(self, stream: Stream, event: Event, flags: int) -> None:
-        """Let one of its streams go on after an event."""
+        """Let one of its streams wait for an event."""
         self.check()
         captured = event.captured
         if flags & EXTERNAL:
@@ -143,24 +143,24 @@ class Capture:
         self.fail(DriverFailure(STREAM_CAPTURE_MERGE, "the event is of another capture"))
 
     def refuse(self, what: str) -> NoReturn:
-        """STREAM_CAPTURE_UNSUPPORTED, and an end of it."""
+        """Invalidate the capture with STREAM_CAPTURE_UNSUPPORTED."""
         self.check()
         self.fail(DriverFailure(STREAM_CAPTURE_UNSUPPORTED, f"{what} while it is captured"))
 
     def fail(self, failure: DriverFailure) -> NoReturn:
-        """Invalidate the capture by what went wrong."""
+        """Invalidate the capture for this failure."""
         self.complaint = self.complaint or failure.detail
         raise failure
 
     def check(self) -> None:
-        """STREAM_CAPTURE_INVALIDATED, with the reason, if something went wrong before."""
+        """STREAM_CAPTURE_INVALIDATED, with the reason, if the capture is invalid."""
         if self.complaint:
             raise DriverFailure(
                 STREAM_CAPTURE_INVALIDATED, f"the capture is invalid: {self.complaint}"
             )
 
     def unjoined(self) -> Stream | None:
-        """A stream with nodes that the origin's tip does not come after."""
+        """A stream with nodes that do not come before the origin's tip."""
         reached = set(stack := list(self.tips[self.origin]))
         while stack:
             for other in stack.pop().dependencies:
@@ -173,7 +173,7 @@ class Capture:
         return None
 
     def end(self) -> None:
-        """Let all streams go."""
+        """End the capture for all its streams."""
         self.is_over = True
         for stream in list(self.tips):
             if stream.capture is self:
@@ -181,7 +181,7 @@ class Capture:
 
 
 class LegacyGuard:
-    """What a legacy default stream has as its capture while blocking streams are captured."""
+    """The `capture` of a legacy default stream while blocking streams are captured."""
 
     def __init__(self, captures: Iterable[Capture]) -> None:
         self._captures = captures

@@ -1,7 +1,7 @@
-"""Cellar. User objects: something of the program's that lives as long as graphs refer to it.
+"""Cellar. User objects: objects of the program that live as long as graphs refer to them.
 
-A copy of a graph has references of its own, and so has each graph inside of a node. They are
-counted when the copy becomes part of something, since a copy may be thrown away before.
+A copy of a graph has its own references, and so has each nested graph. They are counted only when
+the copy is used, because a copy may be thrown away before.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class UserObject:
         self.references = references
         self._pointer = pointer
         self._destructor = destructor
-        # Called with the handle once nothing refers to it any more.
+        # Called with the handle once there are no more references.
         self._forget = forget
         self._lock = Lock()
 
     def retain(self, references: int) -> None:
-        """That many references more."""
+        """Add references."""
         with self._lock:
             self._check(references)
             self.references += references
 
     def release(self, references: int) -> None:
-        """That many less; with the last one the destructor is called, here and now."""
+        """Drop references; the last one calls the destructor at once."""
         with self._lock:
             self._check(references)
             if references > self.references:
@@ -64,17 +64,17 @@ class UserObject:
 
 
 class UserObjects:
-    """All user objects of a machine, by handle; one that nothing refers to any more is gone."""
+    """All user objects of a machine with references, by handle."""
 
     def __init__(self) -> None:
         self._handles: Handles[UserObject] = Handles("user object", code=INVALID_VALUE)
 
     def get(self, handle: int) -> UserObject:
-        """The user object a handle names."""
+        """The user object of a handle."""
         return self._handles.get(handle)
 
     def create(self, pointer: int, destructor: int, references: int, flags: int) -> UserObject:
-        """An object of the program's, with some references that it holds itself."""
+        """A new user object, with references that the program holds."""
         if flags != 1 or not destructor or not 0 < references < 1 << 31:
             raise DriverFailure(
                 INVALID_VALUE, "a destructor, references and NO_DESTRUCTOR_SYNC are needed"
@@ -85,7 +85,7 @@ class UserObjects:
 
 
 def retain(graph: Graph, thing: UserObject, references: int, flags: int) -> None:
-    """References held by a graph: new ones, or moved from the program."""
+    """Give a graph references: new ones, or references moved from the program."""
     if flags & ~_MOVE or references <= 0 or references > 0x7FFFFFFF:
         raise DriverFailure(INVALID_VALUE, f"{references} references, flags {flags:#x}")
     if not flags & _MOVE:
@@ -104,7 +104,7 @@ def release(graph: Graph, thing: UserObject, references: int) -> None:
 
 
 def hold(graph: Graph) -> None:
-    """Count the references of a copied graph, and of the graphs inside, once."""
+    """Count the references of a copied graph and its nested graphs, once."""
     for each in graph.all_graphs():
         if not each.is_holding:
             each.is_holding = True
@@ -113,12 +113,12 @@ def hold(graph: Graph) -> None:
 
 
 def taken_from(graph: Graph) -> list[Reference]:
-    """What a graph that ends held, with the graphs inside: for `release_all`."""
+    """Take the references of an ending graph and its nested graphs, for `release_all`."""
     taken: list[Reference] = []
     for each in graph.all_graphs():
         held = each.user_objects
         for thing in list(held):
-            # Of two threads that end it at once, one gets each.
+            # If two threads end the graph at once, only one of them gets each entry.
             references = held.pop(thing, 0)
             if references and each.is_holding:
                 taken.append((thing, references))
@@ -126,7 +126,7 @@ def taken_from(graph: Graph) -> list[Reference]:
 
 
 def exchanged(pairs: Iterable[tuple[Graph, Graph]]) -> list[Reference]:
-    """Let each first graph hold what the second holds; what the first ones held till now."""
+    """Give each first graph the references of the second; return the first graphs' old ones."""
     taken: list[Reference] = []
     for own, other in pairs:
         for thing, references in other.user_objects.items():
@@ -137,6 +137,6 @@ def exchanged(pairs: Iterable[tuple[Graph, Graph]]) -> list[Reference]:
 
 
 def release_all(taken: Iterable[Reference]) -> None:
-    """Drop references that were taken; destructors are the program's, so nothing is held."""
+    """Drop taken references. No lock is held, because destructors are the program's code."""
     for thing, references in taken:
         thing.release(references)

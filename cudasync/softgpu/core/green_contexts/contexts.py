@@ -1,9 +1,9 @@
 """Cellar, core. Green contexts: the primary context of a device, with a part of its resources.
 
-A green context owns nothing but its streams: memory, modules, events and faults are those of the
-primary context, which it retains. So a stream's context is the primary one wherever contexts are
-compared, and `Stream.green` says to which green context it belongs. Kernels run as any, since the
-multiprocessors are bookkeeping; a cooperative launch must fit into those of its green context.
+A green context owns only its streams. Memory, modules, events and faults belong to the primary
+context, which the green context retains. So `Stream.context` is the primary context, and
+`Stream.green` the green one. Kernels run like any other, because the multiprocessors are
+bookkeeping; a cooperative launch must fit into those of its green context.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 
 class GreenContext:
-    """What a descriptor was made into, on one device."""
+    """A green context, made from a descriptor on one device."""
 
     def __init__(self, primary: Context, resources: Sequence[Resource]) -> None:
         self.primary = primary
         self.handle = new_handle()
-        # Another one: a green context is no context, and must be converted to be used as one.
+        # A second handle: a green context must be converted for use as a context.
         self.context_handle = new_handle()
         self.is_destroyed = False
-        # What its streams wait for, also those that are made later: see `Context.gates`.
+        # All its streams wait for these, also later ones: see `Context.gates`.
         self.gates: list[Stream] = []
         ordinal = primary.device.ordinal
         parts = [each for each in resources if isinstance(each, Multiprocessors)]
@@ -50,6 +50,6 @@ class GreenContext:
 
     @property
     def streams(self) -> list[Stream]:
-        """Those of the primary context that are this one's, or join with them: the default one."""
+        """Its streams, and the primary context's default stream, which joins with them."""
         primary = self.primary
         return [s for s in list(primary.streams) if s.green is self or s is primary.legacy]

@@ -1,7 +1,6 @@
-"""Cellar, core. Where a green context stands for a context: its handle, and what is current.
+"""Cellar, core. Green contexts in place of contexts: by handle, and as the current context.
 
-Both are looked at only where the ordinary way finds nothing, or something green is current: other
-programs pay a test of an empty dict.
+Programs without green contexts only pay for a test of an empty dict.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ContextStack(list["Context"]):
-    """A thread's stack of contexts; `green` has the green ones, by how high each stands."""
+    """A thread's stack of contexts; `green` has the green contexts, by their height in it."""
 
     __slots__ = ("green",)
 
@@ -29,13 +28,13 @@ class ContextStack(list["Context"]):
 
 
 class ContextHandles(Handles["Context"]):
-    """Contexts by handle; that of a green context names the primary one."""
+    """Contexts by handle; a green context's handle names its primary context."""
 
     def __init__(self, by_context: Mapping[int, GreenContext]) -> None:
         super().__init__("context", code=INVALID_CONTEXT)
         self._green = by_context
 
     def get(self, handle: int) -> Context:
-        """The context; DriverFailure INVALID_CONTEXT if the handle names none."""
+        """The context of a handle; DriverFailure INVALID_CONTEXT if there is none."""
         green = self._green.get(handle)
         return super().get(handle) if green is None else green.primary

@@ -1,4 +1,4 @@
-"""Cellar, core. What can be done with green contexts: the verbs behind the driver's calls."""
+"""Cellar, core. Operations on green contexts: the verbs behind the driver's calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GreenContexts:
         self._machine = machine
         self._descriptors: Handles[tuple[Resource, ...]] = Handles("descriptor", code=INVALID_VALUE)
         self._all: Handles[GreenContext] = Handles("green context", code=INVALID_CONTEXT)
-        # By the handle of the context that each is converted to.
+        # By the handle of the converted context.
         self.by_context: dict[int, GreenContext] = {}
 
     def get(self, handle: int) -> GreenContext:
@@ -62,7 +62,7 @@ class GreenContexts:
         return made
 
     def destroy(self, handle: int) -> None:
-        """cuGreenCtxDestroy: its streams finish what they have, and take nothing more."""
+        """cuGreenCtxDestroy: its streams finish their work, and accept no more."""
         green = self._all.remove(handle)
         self._end(green)
         machine = self._machine
@@ -74,7 +74,7 @@ class GreenContexts:
         machine.release_primary(green.primary.device)
 
     def forget(self, context: Context) -> None:
-        """A primary context is reset: the green ones go with it."""
+        """Called when a primary context is reset: end its green contexts."""
         for green in self._all:
             if green.primary is context:
                 self._all.discard(green.handle)
@@ -86,7 +86,7 @@ class GreenContexts:
 
 
 def _check_together(resources: Sequence[Resource]) -> None:
-    """Refuse what can not be one descriptor."""
+    """DriverFailure for resources that cannot form one descriptor."""
     if not resources:
         raise DriverFailure(INVALID_VALUE, "a descriptor is made of at least one resource")
     if len({each.ordinal for each in resources}) > 1:

@@ -1,8 +1,8 @@
-"""Cellar, core. What a device can be divided into: multiprocessors and work queues.
+"""Cellar, core. The divisible resources of a device: multiprocessors and work queues.
 
-Multiprocessors are the bits of an integer. A set of them says where it comes from: a query (of the
-device, a context or a green context), or one split among all those of the process. Only what was
-queried can be split by count, and only parts of one split go into one descriptor.
+Multiprocessors are the bits of an integer. A set of them carries its origin: a query (of the
+device, a context or a green context), or the number of a split. Only a queried set can be split by
+count, and only parts of one split go into one descriptor.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.driver_types.compute_capability import Capability
 
 QUERIED: Final = 0
-"""The origin of multiprocessors that come from no split."""
+"""The origin of multiprocessors from a query."""
 
 # CUdevWorkqueueConfigScope: of the whole context, or balanced between green contexts.
 SCOPES: Final = (0, 1)
-# What CUDA_DEVICE_MAX_CONNECTIONS is unless it is set.
+# The default of CUDA_DEVICE_MAX_CONNECTIONS.
 _DEFAULT_CONCURRENCY: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Granularity:
-    """How small a part may be, and of what its size is a multiple."""
+    """The least size of a part, and the alignment of its size."""
 
     least: int
     alignment: int
@@ -50,7 +50,7 @@ class Multiprocessors:
 
 @dataclass(frozen=True, slots=True)
 class WorkQueueConfig:
-    """CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG: how many streams are served at once, and whose."""
+    """CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG: the number of concurrent streams, and their scope."""
 
     ordinal: int
     concurrency: int = _DEFAULT_CONCURRENCY
@@ -59,7 +59,7 @@ class WorkQueueConfig:
 
 @dataclass(frozen=True, slots=True)
 class WorkQueue:
-    """CU_DEV_RESOURCE_TYPE_WORKQUEUE: the queues of a context, which another one may share."""
+    """CU_DEV_RESOURCE_TYPE_WORKQUEUE: the queues of a context, which another may share."""
 
     ordinal: int
     owner: int
@@ -70,12 +70,12 @@ Resource = Multiprocessors | WorkQueueConfig | WorkQueue
 
 
 def granularity_of(capability: Capability) -> Granularity:
-    """By the driver API manual's guideline for each compute architecture (Green Contexts)."""
+    """The granularity by the driver API manual's guideline for each architecture."""
     if capability.major >= 9:
         return Granularity(8, 8, 32)
     return Granularity(4 if capability.major == 8 else 2, 2, 2)
 
 
 def all_multiprocessors(ordinal: int, capability: Capability) -> Multiprocessors:
-    """The whole device."""
+    """All multiprocessors of a device."""
     return Multiprocessors(ordinal, (1 << MULTIPROCESSORS) - 1, granularity_of(capability))

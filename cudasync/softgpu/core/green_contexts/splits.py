@@ -1,8 +1,8 @@
-"""Cellar, core. Dividing multiprocessors: cuDevSmResourceSplitByCount and cuDevSmResourceSplit.
+"""Cellar, core. Splits of multiprocessors: cuDevSmResourceSplitByCount, cuDevSmResourceSplit.
 
-By count all parts are alike, and a count is rounded up to what the device can do. The other form
-makes the parts that it is told to, in their order, and rounds nothing. The rules are those of the
-driver API manual's chapter on green contexts.
+The first makes equal parts, and rounds the count up to the device's granularity. The second makes
+the described parts in their order, without rounding. The rules are from the driver API manual's
+chapter on green contexts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _IGNORE_COSCHEDULING: Final = 1
 _LARGE_CLUSTERS: Final = 2
 _CLUSTERS_FROM: Final = 8
-"""The alignment of devices that have clusters."""
+"""The alignment of devices with clusters."""
 
 # CUdevSmResourceGroup_flags.
 BACKFILL: Final = 1
@@ -39,7 +39,7 @@ _numbers = count(QUERIED + 1)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """CU_DEV_SM_RESOURCE_GROUP_PARAMS: what one part is to be; 0 stands for the default."""
+    """CU_DEV_SM_RESOURCE_GROUP_PARAMS: the description of one part; 0 stands for the default."""
 
     count: int
     coscheduled: int = 0
@@ -50,9 +50,9 @@ class Group:
 def split_by_count(
     whole: Multiprocessors, flags: int, least: int, most_groups: int | None = None
 ) -> tuple[list[Multiprocessors], Multiprocessors | None]:
-    """Equal parts of at least so many multiprocessors, and what is left of the whole.
+    """Equal parts of at least `least` multiprocessors, and the rest of the whole.
 
-    DriverFailure INVALID_RESOURCE_CONFIGURATION where not even one part fits.
+    DriverFailure INVALID_RESOURCE_CONFIGURATION if no part fits.
     """
     if whole.origin != QUERIED:
         raise DriverFailure(
@@ -89,11 +89,11 @@ def _lowered(granularity: Granularity, flags: int) -> Granularity:
 def split(
     whole: Multiprocessors, groups: Sequence[Group], *, is_real: bool
 ) -> tuple[list[Multiprocessors], Multiprocessors | None]:
-    """Parts as described, each in its turn, and what is left.
+    """Parts as described, in their order, and the rest of the whole.
 
-    A count of 0 is found out: all that is left and fits the structure. Only if `is_real` each part
-    has to have a multiprocessor at the end. DriverFailure INVALID_VALUE for a count or a structure
-    that no device has, INVALID_RESOURCE_CONFIGURATION for one that does not fit this whole.
+    A count of 0 takes all remaining multiprocessors that fit the structure. Only with `is_real`
+    must each part be non-empty. DriverFailure INVALID_VALUE for an impossible count or structure,
+    INVALID_RESOURCE_CONFIGURATION for one that does not fit this whole.
     """
     if not groups:
         raise DriverFailure(INVALID_VALUE, "a split has at least one group")

@@ -51,7 +51,7 @@ class Interrupted:
 
 
 class Deadline:
-    """A block in which a context's commands have a second; then its kernels are stopped."""
+    """Context manager: a CUDA context's work has a second, then its kernels are stopped."""
 
     def __init__(self, executor: Executor, context: Context) -> None:
         self._executor = executor

@@ -29,8 +29,8 @@ class Declaration:
     rows: Sequence[Declared]
     op: str
     # Address ranges (start, end): allocated by the op's function (`own`), written by its copies and
-    # fills (`filled`), written by its launches (`stored`). `launched` holds recordings whose writes
-    # are not in `stored` yet.
+    # fills (`filled`), written by its launches (`stored`). `launched` holds recordings not yet in
+    # `stored`.
     own: list[tuple[int, int]] = field(default_factory=list)
     filled: list[tuple[int, int]] = field(default_factory=list)
     stored: list[tuple[int, int]] = field(default_factory=list)

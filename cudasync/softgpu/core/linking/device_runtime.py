@@ -1,10 +1,10 @@
-"""Cellar. The part of the device's run-time library (libcudadevrt) that makes sense here.
+"""Cellar. The functions of the device's run-time library (libcudadevrt) that are useful here.
 
-The library is machine code, which nothing here can run; clients add it for the barrier of a whole
-grid. These are its functions, written in PTX: a grid's handle is the address of its workspace,
-which a cooperative launch leaves in %envreg1 and %envreg2 (see "Cooperative launches" in
-DESIGN.md), and its second word is the barrier. As in the headers of cooperative groups, the first
-block adds what is left of 2^31, so that the sign changes when all have come.
+The library is machine code, which cannot run here; clients link it for the barrier of a whole grid.
+These are its functions, written in PTX. A grid's handle is the address of its workspace, which a
+cooperative launch passes in %envreg1 and %envreg2 (see "Cooperative launches" in jit/DESIGN.md).
+The second word is the barrier. As in the headers of cooperative groups, the first block adds the
+rest to 2^31, so that the sign changes when all blocks have come.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 PROVIDED: Final = frozenset({"cudaCGGetIntrinsicHandle", "cudaCGSynchronize", "cudaCGGetSize"})
 
-# What an archive of the library has in it, wherever it comes from.
+# A string that every archive of the library contains.
 LIBRARY_MARK: Final = b"cuda_device_runtime"
 
 RUNTIME_PTX: Final = """\

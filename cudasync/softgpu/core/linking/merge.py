@@ -1,9 +1,9 @@
-"""Cellar. PTX texts put together: one header, one definition of each name, locals kept apart.
+"""Cellar. Merges PTX texts: one header, one definition of each name, private names kept apart.
 
-As with a driver's linker, a name that several modules define strongly is an error, weak and
-tentative definitions (`.weak`, `.common`) give way, and what is declared must be defined somewhere.
-Names that a module keeps to itself are renamed where another uses the same. Lines of a text stay
-lines, so that reports quote what the compiler wrote; a comment says where each module begins.
+The rules are those of a driver's linker. Two strong definitions of one name are an error. Weak and
+tentative definitions (`.weak`, `.common`) give way. Every declared name must be defined somewhere.
+A module's private names are renamed if another module uses the same. Lines of a text stay lines, so
+that reports quote the compiler's text. A comment marks the beginning of each module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from cudasync.ptx.lexer import Words
 
-# What every program may call without linking with anything.
+# Functions that a program may call without linking a library.
 _BUILT_IN: Final = frozenset(
     {"vprintf", "malloc", "free", "__assertfail", "cudaGraphSetConditional"}
 )
@@ -31,7 +31,7 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 class LinkError(Exception):
-    """The modules do not make a program; the message is what the driver's log would say."""
+    """The modules cannot be linked; the message has the wording of the driver's log."""
 
 
 @dataclass(slots=True)
@@ -42,9 +42,9 @@ class _Input:
 
 
 def link(texts: Sequence[tuple[str, bytes]], *, runtime: bool = False) -> bytes:
-    """One PTX text of several, given with their names; LinkError, or PtxError for no PTX.
+    """Merge several texts, given with their names; LinkError, or PtxError for invalid PTX.
 
-    With `runtime`, what the device's run-time library has is there, too.
+    With `runtime`, the functions of the device's run-time library are available, too.
     """
     inputs = [_read(name, text) for name, text in texts]
     if runtime:
@@ -65,13 +65,13 @@ def link(texts: Sequence[tuple[str, bytes]], *, runtime: bool = False) -> bytes:
 
 
 def _read(name: str, text: bytes) -> _Input:
-    parse(text, name)  # Refuses, with the line, what is no PTX.
+    parse(text, name)  # Refuses invalid PTX, with the line.
     source = split(decode(text, name), name)
     return _Input(name, source, list(statements(source.words)))
 
 
 def _header(inputs: Sequence[_Input]) -> str:
-    """The newest version and the newest target of all."""
+    """The header, with the newest version and the newest target of all inputs."""
     versions: list[tuple[int, int]] = []
     targets: list[tuple[int, str]] = []
     for module in inputs:
@@ -86,7 +86,7 @@ def _header(inputs: Sequence[_Input]) -> str:
 
 
 def _choose(inputs: Sequence[_Input]) -> dict[str, tuple[int, int]]:
-    """Of each name that modules share: the input and the statement that define it."""
+    """For each shared name: the input and the statement that define it."""
     chosen: dict[str, tuple[int, int]] = {}
     strengths: dict[str, Strength] = {}
     for index, module in enumerate(inputs):
@@ -109,7 +109,7 @@ def _choose(inputs: Sequence[_Input]) -> dict[str, tuple[int, int]]:
 
 
 def _undefined(inputs: Sequence[_Input], chosen: dict[str, tuple[int, int]]) -> list[str]:
-    """A line for each name that is declared, defined nowhere, and not the driver's own."""
+    """An error line for each declared name that is neither defined nor built in."""
     lines = []
     for module in inputs:
         own = {
@@ -131,7 +131,7 @@ def _undefined(inputs: Sequence[_Input], chosen: dict[str, tuple[int, int]]) -> 
 
 
 def _renamings(inputs: Sequence[_Input]) -> list[dict[str, str]]:
-    """For each input, new names for what it keeps to itself and others use as well."""
+    """For each input: new names for its private names that other inputs use as well."""
     users: dict[str, set[int]] = {}
     for index, module in enumerate(inputs):
         for statement in module.statements:
@@ -156,7 +156,7 @@ def _rewritten(
     renamed: dict[str, str],
     first_file: int,
 ) -> str:
-    """The text of a module without header, debug sections and definitions that gave way."""
+    """The text of a module without header, debug sections and overridden definitions."""
     source = module.source
     words, offsets, text = source.words, source.offsets, source.text
     pieces: list[str] = []
@@ -179,7 +179,7 @@ def _rewritten(
             )
         if statement.is_header or gave_way or words[statement.start] == ".section":
             pieces.append(text[at:begin])
-            # Its lines stay, so that numbers of lines are those of the text.
+            # Keeps its line breaks, so that line numbers do not change.
             pieces.append("\n" * text.count("\n", begin, end))
             at = end
             continue

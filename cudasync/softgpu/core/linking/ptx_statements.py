@@ -1,7 +1,7 @@
-"""Cellar. The top level of a PTX text: which words belong to which statement, and what it defines.
+"""Cellar. The top-level statements of a PTX text: their words, and the names they define.
 
-True of every `Statement`: its words are `words[start:end]` of the text's, and no two overlap. Only
-what the parser has accepted is given here, so nothing is checked again.
+True of every `Statement`: its words are `words[start:end]` of the text's words, and no two
+statements overlap. The parser has accepted the text before, so nothing is checked again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _NAME: Final = re.compile(r"[A-Za-z_$%][\w$]*", re.ASCII)
-# Directives that end by themselves, and how many words they have at least.
+# Directives that end without a semicolon.
 _HEADER: Final = frozenset({".version", ".target", ".address_size"})
 _SPACES: Final = frozenset({".global", ".const", ".shared", ".tex", ".surf"})
 _OPENING: Final = frozenset("({[")
@@ -25,7 +25,7 @@ _CLOSING: Final = frozenset(")}]")
 
 
 class Strength(IntEnum):
-    """Which of several definitions of a name counts: the strongest, of equals the first."""
+    """The strength of a definition: the strongest one counts, among equals the first."""
 
     DECLARED = 0
     TENTATIVE = 1
@@ -35,7 +35,7 @@ class Strength(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement; `names` is empty where it names nothing that others could mean."""
+    """One statement; `names` is empty if it defines no name that other modules could use."""
 
     start: int
     end: int
@@ -56,7 +56,7 @@ def statements(words: Sequence[str]) -> Iterator[Statement]:
 
 
 def _end(words: Sequence[str], start: int) -> int:
-    """Where the statement that begins at `start` ends."""
+    """The end of the statement that begins at `start`."""
     first = words[start]
     if first in (".version", ".address_size"):
         return start + 2
@@ -94,7 +94,7 @@ def _described(words: Sequence[str], start: int, end: int) -> Statement:
     is_function = False
     names: tuple[str, ...] = ()
     strength = Strength.STRONG
-    # .attribute(...) may stand between the linkage and what it is of.
+    # .attribute(...) may stand between the linkage and its object.
     while index < end and words[index] == ".attribute":
         index = _behind(words, index + 1)
     if words[index] in (".func", ".entry"):
@@ -125,7 +125,7 @@ def _described(words: Sequence[str], start: int, end: int) -> Statement:
 
 
 def _behind(words: Sequence[str], index: int) -> int:
-    """Behind the parenthesis that opens at `index`."""
+    """The index behind the parenthesis that opens at `index`."""
     depth = 0
     while True:
         depth += (words[index] == "(") - (words[index] == ")")
@@ -135,7 +135,7 @@ def _behind(words: Sequence[str], index: int) -> int:
 
 
 def _declared(words: Sequence[str], start: int, end: int) -> Iterator[str]:
-    """The names that a statement about variables declares: the first of each declarator."""
+    """The names that a statement about variables declares: the first name of each declarator."""
     depth = 0
     is_open = True
     for index in range(start, end):

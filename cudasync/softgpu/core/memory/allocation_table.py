@@ -210,7 +210,7 @@ class AllocationTable:
         return None
 
     def nearest(self, address: int) -> Allocation | None:
-        """The allocation whose edge is nearest."""
+        """The allocation with the nearest edge."""
         starts = self._starts.copy()
         index = bisect_right(starts, address)
         near = [self._by_start.get(start) for start in starts[max(0, index - 1) : index + 1]]

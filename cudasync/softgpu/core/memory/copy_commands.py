@@ -41,7 +41,7 @@ class Place:
 
     @property
     def is_lost(self) -> bool:
-        """True for memory of a failed context whose allocation never ran, or that was freed."""
+        """True for memory of a failed context that was never allocated, or was freed."""
         allocation = self.allocation
         return allocation is not None and not allocation.is_live and bool(allocation.context.error)
 

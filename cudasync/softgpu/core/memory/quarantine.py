@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.scheduling.executor import Executor
 
 DEFAULT_HELD_BYTES: Final = 256 << 20
-# The share of the bound for warm memory, and the share for pending frees.
+# One part in so many of the bound is for warm memory, and as much for pending frees before `run`.
 _PART: Final = 4
 
 

@@ -1,7 +1,7 @@
 """Cellar. Virtual memory: reserved addresses, and mappings of physical memory to them.
 
 Addresses come from one large range. The range is reserved at the first request and never given
-back to the system, so an unmapped address is a fault with a clear sentence, and never a crash.
+back to the system. So an unmapped address is a fault that says so, and never a crash.
 
 True at every call's end:
 - mappings are disjoint, each lies in one reservation, and all are multiples of `GRANULARITY`;

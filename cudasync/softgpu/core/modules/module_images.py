@@ -1,11 +1,11 @@
-"""Cellar. What is handed over as a module and is no PTX: told by how it begins."""
+"""Cellar. Module images that are no PTX, recognised by their first bytes."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# CUDA's fatbinary.h, LLVM's bitcode reference and ar(5) have the magic numbers; that of
-# intermediate code for optimising at link time is as NVRTC writes it with -dlto.
+# The magic numbers are from CUDA's fatbinary.h, LLVM's bitcode reference and ar(5). The one of
+# intermediate code for link-time optimisation is from NVRTC's output with -dlto.
 INTERMEDIATE: Final = b"\xed\x43\x4e\x7f"
 _KINDS: Final = (
     (b"\x7fELF", "machine code"),
@@ -18,5 +18,5 @@ _KINDS: Final = (
 
 
 def kind_of(image: bytes) -> str | None:
-    """What an image is that is not a text; None if it may be one."""
+    """The kind of a binary image; None if the image may be a text."""
     return next((kind for start, kind in _KINDS if image.startswith(start)), None)

@@ -1,8 +1,8 @@
-"""Cellar. What can be done with modules: the verbs behind the driver's calls.
+"""Cellar. Operations on modules: the verbs behind the driver's calls.
 
-PTX is parsed and lowered when it is loaded, so that a text that is no PTX is refused then, with its
-line. A kernel that needs what the software GPU has not is refused when it is asked for by name, and
-when a handle of it is used; the others of its module run. Equal texts are compiled once.
+PTX is parsed and lowered when it is loaded, so that an invalid text is refused then, with its line.
+An unsupported kernel is refused when it is requested by name, and when its handle is used; the
+other kernels of its module run. Equal texts are compiled once.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class ModuleManager:
         self._modules = self.loaded = Handles[Module]("module")
         self._libraries = self.libraries = Handles[Library]("library")
         self._functions: Handles[Function | LibraryKernel | RefusedFunction] = Handles("function")
-        # For who looks up at every launch, and does the rest where that finds nothing.
+        # For hot look-ups at every launch, with `function` as the slow path.
         self.live_functions = self._functions.objects
         self._compiled: Remembered[bytes, tuple[Source, CompiledModule]] = Remembered(
             _COMPILED_TEXTS
         )
-        # Twins that can be recorded, by the identity of what they are twins of.
+        # Recordable twins, by the identity of their originals.
         self._recordable: Remembered[
             tuple[int, bool, bool, bool], tuple[CompiledModule, CompiledModule]
         ] = Remembered(_COMPILED_TEXTS)
@@ -69,7 +69,7 @@ class ModuleManager:
     # Finding
 
     def get(self, handle: int) -> Module:
-        """The module of a handle, on a context fit for work."""
+        """The module of a handle, on a usable context."""
         module = self._modules.get(handle)
         self._machine.check(module.context)
         return module
@@ -79,16 +79,16 @@ class ModuleManager:
         return self._libraries.get(handle)
 
     def library_kernel(self, handle: int) -> LibraryKernel:
-        """The kernel of a library by its handle."""
+        """The library kernel of a handle."""
         found = self._functions.get(handle)
         if not isinstance(found, LibraryKernel):
             raise DriverFailure(INVALID_HANDLE, f"{handle:#x} is a function, not a kernel")
         return found
 
     def function(self, handle: int, context: Context | None = None) -> Function:
-        """The function of a handle; of a library's kernel, that in `context` or the current one.
+        """The function of a handle; for a library kernel, in `context` or the current context.
 
-        DriverFailure with the reason where it can not run here.
+        DriverFailure with the reason if it cannot run here.
         """
         found = self._functions.get(handle)
         if isinstance(found, Function):
@@ -98,7 +98,7 @@ class ModuleManager:
         return self._function_in(found, context or self._machine.context())
 
     def entry(self, handle: int) -> Function | RefusedFunction:
-        """What a handle stands for, also if it can not run here."""
+        """The function of a handle, also if it cannot run here."""
         found = self._functions.get(handle)
         if not isinstance(found, LibraryKernel):
             return found
@@ -106,7 +106,7 @@ class ModuleManager:
         return module.refused.get(found.name) or module.functions[found.name]
 
     def kernel_of(self, function: Function) -> LibraryKernel | None:
-        """The library's kernel that a function is in its context; None of a module's own."""
+        """The library kernel of a function; None if the function is a module's own."""
         module = function.module
         for library in self._libraries:
             if library.modules.get(module.context) is module:
@@ -123,13 +123,13 @@ class ModuleManager:
     # Loading
 
     def load(self, image: bytes) -> Module:
-        """Load PTX, or a fat binary that has some, into the current context."""
+        """Load PTX, or a fat binary with PTX, into the current context."""
         context = self._machine.context()
         text, compiled = self._translate(image)
         return self._enter(context, text, compiled)
 
     def load_library(self, image: bytes) -> Library:
-        """Load PTX, or a fat binary that has some, for any context."""
+        """Load PTX, or a fat binary with PTX, for any context."""
         library = Library(*self._translate(image))
         self._libraries.add(library.handle, library)
         for kernel in library.kernels.values():
@@ -137,13 +137,13 @@ class ModuleManager:
         return library
 
     def module_of(self, library: Library, context: Context) -> Module:
-        """The module that a library is in a context, loaded now if it was not."""
+        """A library's module in a context, loaded at first use."""
         module = library.modules.get(context)
         if module is None:
             made = self._enter(context, library.text, library.compiled)
             module = library.modules.setdefault(context, made)
             if module is not made:
-                # Another thread was faster: its variables are those that kernels have written.
+                # Another thread was faster; kernels may have written its module's variables.
                 self._remove(made)
         return module
 
@@ -164,14 +164,14 @@ class ModuleManager:
             except DriverFailure:
                 raise
             except Exception as problem:
-                # Our mistake, and still an answer that a program can act on.
+                # A bug of ours, but still an error that a program can handle.
                 why = f"ptxas fatal   : the module can not be compiled ({problem!r})"
                 raise DriverFailure(INVALID_PTX, why) from problem
             found = self._compiled.add(image, found)
         return found
 
     def _kept(self, image: bytes) -> tuple[Source, CompiledModule] | None:
-        """What an earlier process made of it, where that is kept."""
+        """The module compiled by an earlier process, if it is cached on disk."""
         machine = self._machine
         found = None if machine.record else self._find(image, memcheck=machine.memcheck)
         if found is None:
@@ -196,10 +196,10 @@ class ModuleManager:
         races: bool = False,
         convergence: bool = False,
     ) -> CompiledKernel | None:
-        """The same kernel, so compiled that its launches can be recorded; None if it can not be.
+        """The same kernel, compiled so that its launches can be recorded; None if it cannot be.
 
-        With `races`, its threads can be held against each other, too, and with `convergence` it is
-        told who comes to barriers. Without `record` its accesses are not taken down.
+        With `races`, races between its threads can be found. With `convergence`, it reports which
+        threads come to barriers. Without `record`, its accesses are not recorded.
         """
         machine, module = self._machine, function.module
         if machine.record and not races and not convergence:
@@ -217,7 +217,7 @@ class ModuleManager:
                 )
             except PtxError:
                 return None
-            # With the original, so that nobody else gets its identity.
+            # Kept with the original, so that no other object gets the original's identity.
             found = self._recordable.add(key, (module.compiled, twin))
         return found[1].kernels[function.name]
 
@@ -248,7 +248,7 @@ class ModuleManager:
     # Symbols
 
     def find_function(self, module: Module, name: str) -> Function:
-        """The kernel called `name`; DriverFailure if there is none, or it can not run here."""
+        """The kernel called `name`; DriverFailure if there is none, or it cannot run here."""
         function = module.functions.get(name)
         if function is None:
             if name in module.refused:
@@ -257,7 +257,7 @@ class ModuleManager:
         return function
 
     def find_kernel(self, library: Library, name: str) -> LibraryKernel:
-        """The kernel called `name`; DriverFailure if there is none, or it can not run here."""
+        """The kernel called `name`; DriverFailure if there is none, or it cannot run here."""
         if name in library.compiled.refused:
             raise _refusal(library.compiled.refused[name])
         kernel = library.kernels.get(name)
@@ -306,7 +306,7 @@ class ModuleManager:
             self._machine.memory.end(allocation)
 
     def forget(self, context: Context) -> None:
-        """Drop the modules of a context that ends; its memory goes with it."""
+        """Drop the modules of an ending context; their memory goes with the context."""
         for module in list(context.modules):
             self._modules.discard(module.handle)
             for function in module.entries:
@@ -321,7 +321,7 @@ def _refusal(problem: PtxError) -> DriverFailure:
 
 
 def _log_line(problem: PtxError) -> str:
-    """In the form that ptxas gives, which clients know how to show."""
+    """The message in the form of ptxas, which clients can display."""
     text = f"{problem.message}: {problem.instruction}" if problem.instruction else problem.message
     if not problem.line:
         return f"ptxas fatal   : {text}"

@@ -1,8 +1,8 @@
 """Cellar. Modules, functions and libraries: compiled PTX, and its variables in memory.
 
-A module belongs to one context and holds its own copy of the PTX's variables there. A library
-belongs to none: it becomes a module in each context where one of its kernels is wanted. Both
-share what was compiled.
+A module belongs to one context, and has its own copy of the PTX's variables there. A library
+belongs to no context: it becomes a module in each context that uses one of its kernels. Both share
+the compiled code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """PTX of a `version` as it was loaded, `parsed` before or once somebody asks."""
+    """PTX of a `version` as it was loaded; `parsed` parses it at first use."""
 
     __slots__ = ("_image", "_parsed", "version")
 
@@ -42,7 +42,7 @@ class Source:
 
     @property
     def parsed(self) -> ir.Module:
-        """The module; what two threads parse at once is alike."""
+        """The parsed module. Two threads may parse at once; their results are equal."""
         found = self._parsed
         if found is None:
             found = self._parsed = parse(self._image)
@@ -50,7 +50,7 @@ class Source:
 
 
 class Function:
-    """One kernel of a module, with the attributes that can be set on it."""
+    """One kernel of a module, with its settable attributes."""
 
     __slots__ = (
         "carveout",
@@ -68,11 +68,11 @@ class Function:
         self.kernel = kernel
         self.handle = new_handle()
         self.dynamic_shared_limit = max(0, MAX_SHARED_BYTES - kernel.static_shared_bytes)
-        # The part of a multiprocessor's memory that is to be shared: kept, and that is all.
+        # The preferred part of shared memory: stored, without an effect.
         self.carveout = -1
-        # That of the last launch, unless what was within bounds may be so no more.
+        # The plan of the last launch; None once its bounds may have changed.
         self.plan: Plan | None = None
-        # Of each parameter: where it lies in the parameter block, and its size.
+        # For each parameter: its offset in the parameter block, and its size.
         self.places = tuple(zip(kernel.parameter_offsets, kernel.parameter_sizes, strict=True))
         self.packing = Packing(kernel.name, self.places, kernel.parameter_size)
 
@@ -95,12 +95,12 @@ class Function:
 
 
 class RefusedFunction:
-    """A kernel that can not run here: it has a handle and a name, and whoever uses it is told."""
+    """A kernel that cannot run here: it has a handle and a name, and its use is refused."""
 
     __slots__ = ("handle", "module", "name", "problem")
 
     plan = None
-    """It has none: see `Function`."""
+    """Always None: see `Function`."""
 
     def __init__(self, module: Module, name: str, problem: PtxError) -> None:
         self.module = module
@@ -136,7 +136,7 @@ class Module:
         self.compiled = compiled
         self.variables = variables
         self.handle = new_handle()
-        # Where its kernels leave what they print, if any does.
+        # The printf buffer of its kernels, if any kernel prints.
         self.output = variables.get(VARIABLE)
         self.symbols = tuple(variables[v.name].start for v in compiled.variables)
         self.functions = {name: Function(self, kernel) for name, kernel in compiled.kernels.items()}
@@ -157,7 +157,7 @@ class Module:
 
 
 class Library:
-    """PTX loaded for whichever context wants it."""
+    """PTX loaded for any context."""
 
     __slots__ = ("compiled", "handle", "kernels", "modules", "text")
 
@@ -177,27 +177,27 @@ class LibraryKernel:
     __slots__ = ("dynamic_shared_limit", "handle", "library", "name")
 
     plan = None
-    """It has none of its own: see `Function`."""
+    """Always None: see `Function`."""
 
     def __init__(self, library: Library, name: str) -> None:
         self.library = library
         self.name = name
         self.handle = new_handle()
-        # Set for all contexts, those to come included.
+        # Applies to all contexts, also later ones.
         self.dynamic_shared_limit: int | None = None
 
 
 def names_of_kernels(compiled: CompiledModule, text: Source) -> list[str]:
-    """The kernels there are and those that are refused, in the order of the text."""
+    """The names of compiled and refused kernels, in the order of the text."""
     if not compiled.refused:
-        # Each of them is in the order of the text.
+        # The compiled kernels are in the order of the text.
         return list(compiled.kernels)
     there = {*compiled.kernels, *compiled.refused}
     return [each.name for each in text.parsed.kernels if each.name in there]
 
 
 def initial_bytes(variable: ir.Variable, addresses: Mapping[str, int]) -> bytes:
-    """What a variable begins with when its module is loaded: its initialiser; then come zeros."""
+    """The bytes of a variable's initialiser; the rest of the variable is zero."""
     size = variable.type.size
     data = bytearray(len(variable.initial) * size)
     for index, value in enumerate(variable.initial):

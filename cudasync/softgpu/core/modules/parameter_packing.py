@@ -1,6 +1,6 @@
-"""Cellar. From an array of pointers to arguments to the bytes of a parameter block.
+"""Cellar. Packs a launch's arguments, given by pointers, into the bytes of a parameter block.
 
-Worked out once for each function: this runs at every launch.
+This runs at every launch, so most of the work is done once for each function.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _WORDS: Final[dict[int, tuple[str, Any]]] = {
 }
 
 
-# Arrays of pointers that are remembered for a kernel.
+# The number of pointer arrays that are cached for a kernel.
 _MOST_SEEN: Final = 128
 
 
 class _Bytes:
-    """The bytes at an address, in the form that ctypes gives integers."""
+    """The bytes at an address, with the interface of a ctypes integer."""
 
     __slots__ = ("_address", "_size")
 
@@ -45,9 +45,9 @@ class _Bytes:
 class Packing:
     """Copies arguments of the given places into blocks of `size_bytes`.
 
-    Callers that pack once and launch often bring the same pointers again, and so do bindings that
-    allocate for each launch what they free after it. Where these lie as the places do, one copy
-    takes all that they point to.
+    Callers that pack once and launch often pass the same pointers again. So do bindings that
+    allocate memory for each launch and free it afterwards. If the arguments lie at the distances
+    of the places, one copy takes all of them.
     """
 
     __slots__ = ("_array_at", "_block", "_block_at", "_name", "_offsets", "_readers", "_seen")
@@ -55,7 +55,7 @@ class Packing:
     def __init__(self, name: str, places: Sequence[tuple[int, int]], size_bytes: int) -> None:
         """`places` are (offset, size in bytes), in the order of the arguments."""
         self._name = name
-        # Half the cost of `string_at`.
+        # `from_address` has half the cost of `string_at`.
         self._array_at = (ctypes.c_char * (8 * len(places))).from_address
         self._block_at = (ctypes.c_char * size_bytes).from_address
         self._readers = []
@@ -67,15 +67,15 @@ class Packing:
             end = offset + size
             self._readers.append(read)
         self._block = struct.Struct(f"{form}{size_bytes - end}x")
-        # None where a copy of all would read behind the last argument.
+        # None if a copy of the whole block would read behind the last argument.
         self._offsets = [offset for offset, _ in places] if end == size_bytes else None
-        # By the address of an array of pointers: the array, what was in it, and the block that the
-        # first of them points to or, where they lie elsewhere, each argument. What is kept are
-        # places; they are read when asked.
+        # By the address of a pointer array: the array, its contents, and the block at its first
+        # pointer or, if the arguments lie elsewhere, a reader for each. The cache keeps addresses,
+        # not values; `pack` reads the values each time.
         self._seen: dict[int, tuple[Any, bytes, Any, list[Any]]] = {}
 
     def pack(self, address: int) -> bytes:
-        """The block for the array of pointers at `address`; DriverFailure if one is null."""
+        """The block for the array of pointers at `address`; DriverFailure if a pointer is null."""
         seen = self._seen.get(address)
         if seen is not None and seen[0].raw == seen[1]:
             if seen[2] is None:

@@ -1,6 +1,6 @@
-"""Cellar. What the assembler refuses for its size: memory that no block or thread may have.
+"""Cellar. Size limits that the assembler enforces: memory of a block, a thread or a module.
 
-From the CUDA programming guide's table of technical specifications; the words are ptxas'.
+Source: the CUDA programming guide's table of technical specifications; the wording is ptxas'.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def check_sizes(source: ir.Module, compiled: CompiledModule) -> None:
-    """PtxError for the first kernel, or the variables, beyond what a device has."""
+    """PtxError for constants, or for the first kernel, beyond the limits."""
     constants = sum(each.size for each in source.variables if each.space is StateSpace.CONST)
     if constants > MAX_CONSTANT_BYTES:
         amount = _of(constants, MAX_CONSTANT_BYTES)

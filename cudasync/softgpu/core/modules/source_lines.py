@@ -1,4 +1,4 @@
-"""Cellar. Which line of the source a PTX line was made from, by the module's `.loc` directives."""
+"""Cellar. Source lines: the source line of a PTX line, by the module's `.loc` directives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def source_of(module: Module, line: int) -> str:
-    """`file:line` of the source, or "" if the PTX does not say."""
+    """`file:line` of the source, or "" if the PTX does not give it."""
     for function in module.functions:
         indices = [i for i, each in enumerate(function.body) if each.span.line == line]
         if indices and function.locations:

@@ -292,7 +292,7 @@ class Executor(Chains):
             self._wait_until(lambda: all(c.stream.context is not context for c in self._others()))
 
     def wait_for_others(self) -> None:
-        """Return once no other thread executes a command; the lock is held throughout."""
+        """Return once no other thread executes a command; the lock is held before and after."""
         self._wait_until(lambda: not self._others())
 
     def stop(self) -> None:

@@ -53,7 +53,7 @@ def hold_context(
 
 
 def tails_of(chains: Chains, context: Context, green: GreenContext | None) -> list[Command]:
-    """The commands whose end makes a context, or its green context, idle."""
+    """The commands that must be done for a context, or its green context, to be idle."""
     if green is None:
         return chains.tails(context)
     tails = [chains.tail(stream) for stream in green.streams]

@@ -192,7 +192,7 @@ class Chains:
         return stream.tail
 
     def tails(self, context: Context) -> list[Command]:
-        """The commands whose end makes a context idle."""
+        """The commands that must be done for a context to be idle."""
         tails = [self.tail(stream) for stream in list(context.streams)]
         return [tail for tail in tails if tail is not None]
 

@@ -137,7 +137,7 @@ class StreamManager:
         self._close(stream)
 
     def destroy(self, handle: int) -> None:
-        """End the stream; its pending work is still done, now as far as it is ready, or later."""
+        """End the stream; its pending work is still done: at once if it can run, else later."""
         if self._detached.pop(handle, None) is not None:
             return
         stream = self.get(handle)
@@ -361,7 +361,7 @@ class StreamManager:
                 event.shared.close()
 
     def _ends(self, stream: Stream) -> list[Command]:
-        """The commands whose end makes the stream idle.
+        """The commands that must be done for the stream to be idle.
 
         The legacy default stream is idle only when the streams that it joins are idle.
         """

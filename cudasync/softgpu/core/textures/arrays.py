@@ -1,7 +1,7 @@
 """Cellar. CUDA arrays: texels in rows, rows in slices, in memory that only the driver can name.
 
-How a GPU lays them out nobody may know, so here they lie like images: a row begins `pitch` bytes
-after the one before, a slice `slice_bytes` after. Layers and the faces of cubes are slices.
+A GPU's layout is unspecified, so here arrays lie like images: rows begin `pitch` bytes apart,
+slices `slice_bytes` apart. Layers and the faces of cubes are slices.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TEXTURE_GATHER: Final = 0x08
 _COLOUR_ATTACHMENT: Final = 0x20
 _KNOWN_FLAGS: Final = LAYERED | SURFACE_LDST | CUBEMAP | TEXTURE_GATHER | _COLOUR_ATTACHMENT
 _FACES: Final = 6
-# The longest single access: no row begins in the middle of one.
+# The longest single access: every row is aligned to it.
 _ROW_ALIGNMENT: Final = 16
 # The CUDA programming guide, "Technical Specifications per Compute Capability".
 _MOST_1D: Final = 131_072
@@ -42,7 +42,7 @@ _MOST_LAYERS: Final = 2_048
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """CUDA_ARRAY3D_DESCRIPTOR: a height or a depth of 0 is a dimension that is not there."""
+    """CUDA_ARRAY3D_DESCRIPTOR: a height or a depth of 0 stands for a missing dimension."""
 
     width: int
     height: int
@@ -89,11 +89,11 @@ class Shape:
 
     @property
     def has_layers(self) -> bool:
-        """Whether its slices are layers or faces, which are chosen and not filtered."""
+        """Whether its slices are layers or faces, which are selected and not filtered."""
         return self.is_layered or self.is_cubemap
 
     def level(self, number: int) -> Shape:
-        """The shape of a level of a mipmapped array: each half of the one before."""
+        """The shape of a level of a mipmapped array: each is half of the previous one."""
 
         def halved(length: int) -> int:
             return max(1, length >> number) if length else 0
@@ -110,7 +110,7 @@ class Shape:
 def checked_shape(
     width: int, height: int, depth: int, code: int, channels: int, flags: int = 0
 ) -> Shape:
-    """The shape of an array to be made; DriverFailure if there can be none such."""
+    """The shape of a new array; DriverFailure if it is not allowed."""
     check_channels(channels)
     shape = Shape(width, height, depth, format_of(code), channels, flags)
     if flags & ~_KNOWN_FLAGS:
@@ -149,7 +149,7 @@ def _problem_of_layers(shape: Shape) -> str:
 
 @dataclass(slots=True, eq=False)
 class Array:
-    """An array, or a level of a mipmapped one, which ends with that."""
+    """An array, or a level of a mipmapped array, which ends with that array."""
 
     handle: int
     shape: Shape
@@ -184,7 +184,7 @@ class MipmappedArray:
 
 
 def levels_of(shape: Shape, count: int) -> list[tuple[Shape, int]]:
-    """The shape of each level, and where it begins in the allocation."""
+    """The shape of each level, and its offset in the allocation."""
     if not 0 < count <= shape.most_levels:
         raise DriverFailure(
             INVALID_VALUE, f"there are 1 to {shape.most_levels} levels of that, not {count}"
@@ -198,7 +198,7 @@ def levels_of(shape: Shape, count: int) -> list[tuple[Shape, int]]:
 
 
 def mipmapped(shape: Shape, parts: list[tuple[Shape, int]], memory: Allocation) -> MipmappedArray:
-    """A mipmapped array of these levels, each with a handle of its own."""
+    """A mipmapped array of these levels, each with its own handle."""
     made = MipmappedArray(new_handle(), shape, memory, [])
     for level, start in parts:
         made.levels.append(Array(new_handle(), level, memory, memory.start + start, made))

@@ -1,4 +1,4 @@
-"""Cellar. The formats of texels: CUarray_format, as far as it is of numbers."""
+"""Cellar. The formats of texels: the numeric formats of CUarray_format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Format:
 
     @property
     def largest(self) -> int:
-        """What reads as 1.0 then."""
+        """The integer that reads as 1.0 in a texture of fractions."""
         return (1 << (8 * self.size_bytes - self.is_signed)) - 1
 
 
@@ -52,7 +52,7 @@ _FORMATS: Final = {
 
 
 def format_of(code: int) -> Format:
-    """The format of a CUarray_format; DriverFailure if it is none that is here."""
+    """The format of a CUarray_format; DriverFailure if it is unknown or not modelled."""
     found = _FORMATS.get(code)
     if found is None:
         if code >= _FIRST_OTHER:
@@ -62,6 +62,6 @@ def format_of(code: int) -> Format:
 
 
 def check_channels(count: int) -> None:
-    """INVALID_VALUE for a number of channels that no texel has."""
+    """INVALID_VALUE for an invalid number of channels."""
     if count not in CHANNEL_COUNTS:
         raise DriverFailure(INVALID_VALUE, f"a texel has 1, 2 or 4 channels, not {count}")

@@ -1,4 +1,4 @@
-"""Cellar. What can be done with arrays: the verbs behind the driver's calls."""
+"""Cellar. Operations on arrays: the verbs behind the driver's calls."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ArrayManager:
         return made
 
     def create_mipmapped(self, shape: Shape, count: int) -> MipmappedArray:
-        """As `create`, with `count` levels."""
+        """Like `create`, with `count` levels."""
         parts = levels_of(shape, count)
         last, start = parts[-1]
         made = mipmapped(shape, parts, self._allocate(start + last.size_bytes))
@@ -52,19 +52,19 @@ class ArrayManager:
         return machine.memory.allocate(memory, size_bytes, MemoryKind.ARRAY)
 
     def get(self, handle: int) -> Array:
-        """The array of a handle, on a context fit for work."""
+        """The array of a handle, on a usable context."""
         found = self.arrays.get(handle)
         self._machine.check(found.allocation.context)
         return found
 
     def copied(self, handle: int) -> Array:
-        """The array at an end of a copy: a handle of none is INVALID_VALUE there."""
+        """The array at an end of a copy, where a bad handle is INVALID_VALUE."""
         if handle not in self.arrays.objects:
             raise DriverFailure(INVALID_VALUE, f"{handle:#x} is not a live CUDA array")
         return self.get(handle)
 
     def mipmap(self, handle: int) -> MipmappedArray:
-        """The mipmapped array of a handle, on a context fit for work."""
+        """The mipmapped array of a handle, on a usable context."""
         found = self.mipmaps.get(handle)
         self._machine.check(found.allocation.context)
         return found
@@ -85,7 +85,7 @@ class ArrayManager:
         self._end(self.arrays.remove(handle).allocation)
 
     def destroy_mipmapped(self, handle: int) -> None:
-        """cuMipmappedArrayDestroy: as `destroy`, with all levels."""
+        """cuMipmappedArrayDestroy: like `destroy`, with all levels."""
         if self._machine.executor.deferred.put_off(lambda: self.destroy_mipmapped(handle)):
             return
         self.mipmap(handle)
@@ -102,7 +102,7 @@ class ArrayManager:
         machine.memory.end(allocation)
 
     def forget(self, context: Context) -> None:
-        """Drop the arrays of a context that ends; its memory goes with it."""
+        """Drop the arrays of an ending context; their memory goes with the context."""
         for array in self.arrays:
             if array.allocation.context is context:
                 self.arrays.discard(array.handle)

@@ -1,4 +1,4 @@
-"""Cellar. What can be done with texture and surface objects: the verbs behind the calls."""
+"""Cellar. Operations on texture and surface objects: the verbs behind the driver's calls."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 _FACES: Final = 6
 _MOST_LINEAR: Final = 1 << 27
-# What `cuMemAlloc` gives, and what the device's attribute asks of a pitch.
+# The pitch alignment that the device's attribute requires.
 _PITCH_ALIGNMENT: Final = 32
-# A header, sixteen levels, a table: room for any object, made before its bytes are.
+# A header, sixteen levels, a table: room for any object, allocated before its bytes are made.
 _MOST_BYTES: Final = 4096
 
 
@@ -51,7 +51,7 @@ class ObjectManager:
         self._machine = machine
         self.textures: Handles[TextureObject] = Handles("texture object", code=INVALID_VALUE)
         self.surfaces: Handles[SurfaceObject] = Handles("surface object", code=INVALID_VALUE)
-        # Where the objects on an allocation lie: they end with it. Empty where there are none.
+        # By allocation: the memory of the objects on it, which end with the allocation.
         self.on: dict[Allocation, set[Allocation]] = {}
 
     def create_texture(
@@ -65,12 +65,12 @@ class ObjectManager:
     def new_texture(
         self, resource: Resource, sampling: Sampling, view: View | None = None
     ) -> TextureObject:
-        """As `create_texture`, for one that no handle of the program's names."""
+        """Like `create_texture`, for an object without a handle for the program."""
         sampling.check()
         texels = self._texels(resource)
         if view is not None:
             texels = _viewed(texels, view)
-        texture_bytes(texels, sampling, 0)  # What can not be is refused before memory is taken.
+        texture_bytes(texels, sampling, 0)  # Refuses invalid objects before memory is taken.
         memory = self._allocate(texels)
         _write(memory, texture_bytes(texels, sampling, memory.start))
         return TextureObject(memory, texels, resource, sampling, view)
@@ -82,7 +82,7 @@ class ObjectManager:
         return made.allocation.start
 
     def new_surface(self, resource: Resource) -> SurfaceObject:
-        """As `create_surface`, for one that no handle of the program's names."""
+        """Like `create_surface`, for an object without a handle for the program."""
         if resource.kind is not Kind.ARRAY:
             raise DriverFailure(INVALID_VALUE, "a surface is of an array")
         array = self._machine.arrays.copied(resource.handle)
@@ -104,7 +104,7 @@ class ObjectManager:
         return memory
 
     def destroy_texture(self, handle: int) -> None:
-        """cuTexObjectDestroy: kernels that were launched before may still use it."""
+        """cuTexObjectDestroy: earlier launches may still use the object."""
         self.end(self.textures.remove(handle))
 
     def destroy_surface(self, handle: int) -> None:
@@ -112,7 +112,7 @@ class ObjectManager:
         self.end(self.surfaces.remove(handle))
 
     def end(self, ended: TextureObject | SurfaceObject) -> None:
-        """End an object, once what was launched is done."""
+        """End an object, once earlier launches are done."""
         machine, memory = self._machine, ended.allocation
         if machine.executor.deferred.put_off(lambda: self.end(ended)):
             return
@@ -123,19 +123,19 @@ class ObjectManager:
                 self.on.pop(of, None)
         context = memory.context
         if context.error or context.capturing:
-            # Its few bytes go with the context: to wait would end the capture.
+            # A wait would end the capture, so the object's few bytes go with the context.
             return
         machine.streams.synchronize_context(context)
         machine.memory.end(memory)
 
     def memory_ended(self, allocation: Allocation) -> None:
-        """Memory is freed: whoever uses an object on it is told so, and where."""
+        """Memory is freed: mark the objects on it, so that their next use is a fault."""
         for memory in self.on.pop(allocation, ()):
             if memory.is_live:
                 ctypes.c_uint64.from_address(memory.start).value = ENDED
 
     def forget(self, context: Context) -> None:
-        """Drop the objects of a context that ends; its memory goes with it."""
+        """Drop the objects of an ending context; their memory goes with the context."""
         for texture in self.textures:
             if texture.allocation.context is context:
                 self.textures.discard(texture.allocation.start)
@@ -143,7 +143,7 @@ class ObjectManager:
             if surface.allocation.context is context:
                 self.surfaces.discard(surface.allocation.start)
 
-    # What they are of
+    # The texels of objects
 
     def _texels(self, resource: Resource) -> Texels:
         arrays = self._machine.arrays
@@ -206,7 +206,7 @@ def _of_arrays(first: Array, levels: list[Array]) -> Texels:
 
 
 def _viewed(texels: Texels, view: View) -> Texels:
-    """Some of the levels and layers, and another format."""
+    """The texels of a view: some of the levels and layers, perhaps in another format."""
     of, channels = viewed_format(view.format, texels)
     levels = texels.levels[view.first_level : view.last_level + 1]
     first = texels.levels[0]

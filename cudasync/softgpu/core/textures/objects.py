@@ -1,4 +1,4 @@
-"""Cellar. An object as it lies in memory, where kernels find it; see `texture_layout`."""
+"""Cellar. The bytes of texture and surface objects, as kernels read them (`texture_layout`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ONE: Final = 0x3F80_0000
 
 @dataclass(slots=True, eq=False)
 class TextureObject:
-    """What a handle of a texture names."""
+    """A texture object."""
 
     allocation: Allocation
     texels: Texels
@@ -39,7 +39,7 @@ class TextureObject:
 
 @dataclass(slots=True, eq=False)
 class SurfaceObject:
-    """What a handle of a surface names."""
+    """A surface object."""
 
     allocation: Allocation
     texels: Texels
@@ -47,7 +47,7 @@ class SurfaceObject:
 
 
 def texture_bytes(texels: Texels, sampling: Sampling, address: int) -> bytes:
-    """The object, if it lies at `address`; DriverFailure for what can not be filtered so."""
+    """The bytes of a texture object at `address`; DriverFailure for an impossible sampling."""
     decoding = _decoding(texels, sampling)
     data = _header(texels, TEXTURE)
     reads_integers = decoding is Decoding.AS_IT_IS and not texels.format.is_float
@@ -77,7 +77,7 @@ def texture_bytes(texels: Texels, sampling: Sampling, address: int) -> bytes:
 
 
 def surface_bytes(texels: Texels) -> bytes:
-    """The object of a surface."""
+    """The bytes of a surface object."""
     return bytes(_header(texels, SURFACE))
 
 
@@ -115,7 +115,7 @@ def _decoding(texels: Texels, sampling: Sampling) -> Decoding:
 
 
 def _modes(texels: Texels, sampling: Sampling, *, is_normalised: bool) -> tuple[int, ...]:
-    """As the guide has it: what is not normalised is neither wrapped nor mirrored."""
+    """The address modes, as in the guide: unnormalised coordinates never wrap or mirror."""
     if texels.is_linear_memory:
         return (Mode.BORDER,) * 3
     if texels.is_cube:
@@ -128,7 +128,7 @@ def _modes(texels: Texels, sampling: Sampling, *, is_normalised: bool) -> tuple[
 
 @cache
 def _srgb() -> bytes:
-    """The curve of IEC 61966-2-1, for each byte."""
+    """The linear value of each sRGB byte, by IEC 61966-2-1."""
 
     def linear(value: float) -> float:
         return value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4

@@ -1,7 +1,7 @@
 """Cellar. References of old PTX: variables of a module in which the driver keeps an object.
 
-A setting takes effect at once, for what is launched from then on. What can not be read as it is set
-has no object, until another setting makes it possible: then a fetch is an illegal access.
+A setting takes effect at once, for later launches. A reference with impossible settings has no
+object until another setting makes it possible; until then, a fetch is an illegal access.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _FLOAT = 0x20
 
 @dataclass(slots=True, eq=False)
 class Reference:
-    """A reference to a texture or a surface; `variable` is None of one that no module has."""
+    """A reference to a texture or a surface; `variable` is None if no module has it."""
 
     handle: int
     is_surface: bool
     variable: Allocation | None
     resource: Resource | None = None
     sampling: Sampling = field(default_factory=lambda: Sampling((0, 0, 0)))
-    # Of memory that is bound later.
+    # The format of memory that is bound later.
     format: int = _FLOAT
     channels: int = 1
     made: TextureObject | SurfaceObject | None = None
@@ -48,7 +48,7 @@ class ReferenceManager:
         self._of: dict[tuple[Module, str], Reference] = {}
 
     def of_module(self, module: Module, name: str, *, is_surface: bool) -> Reference:
-        """The reference of that name; NOT_FOUND if the module has none of this kind."""
+        """The module's reference of this name and kind; NOT_FOUND if there is none."""
         kind = "surfref" if is_surface else "texref"
         declared = {each.name for each in module.compiled.variables if each.handle == kind}
         if name not in declared:
@@ -61,7 +61,7 @@ class ReferenceManager:
         return found
 
     def create(self) -> Reference:
-        """cuTexRefCreate: one that no module has."""
+        """cuTexRefCreate: a reference without a module."""
         made = Reference(new_handle(), False, None)
         self._references.add(made.handle, made)
         return made
@@ -80,18 +80,18 @@ class ReferenceManager:
         return found
 
     def bind(self, reference: Reference, resource: Resource | None) -> None:
-        """Let a reference be of this from now on; DriverFailure if it can not be."""
+        """Bind a reference to a resource; DriverFailure if that is impossible."""
         reference.resource = resource
         self._renew(reference)
 
     def set(self, reference: Reference, sampling: Sampling) -> None:
-        """Let a texture be read so from now on."""
+        """Set a reference's sampling."""
         sampling.check()
         reference.sampling = sampling
         try:
             self._renew(reference)
         except DriverFailure:
-            # Another setting may be on its way.
+            # A later setting may make the object possible.
             return
 
     def _renew(self, reference: Reference) -> None:
@@ -102,7 +102,7 @@ class ReferenceManager:
         word = ctypes.c_uint64.from_address(variable.start)
         before, reference.made = reference.made, None
         if before is not None:
-            # Which waits: what was launched before reads by what was set then.
+            # `end` waits, because earlier launches still use the old object.
             objects.end(before)
         word.value = 0
         if resource is None:
@@ -114,18 +114,18 @@ class ReferenceManager:
         word.value = reference.made.allocation.start
 
     def module_ended(self, module: Module) -> None:
-        """Its references go with it."""
+        """Called when a module ends: end its references."""
         for reference in self._taken(module):
             if reference.made is not None:
                 self._machine.objects.end(reference.made)
 
     def forget(self, context: Context) -> None:
-        """Drop the references of a context that ends; its memory goes with it."""
+        """Drop the references of an ending context; their memory goes with the context."""
         for module in {module for module, _ in self._of.copy() if module.context is context}:
             self._taken(module)
 
     def _taken(self, module: Module) -> list[Reference]:
-        """The references of a module, which are nobody's from now on."""
+        """Remove and return the references of a module."""
         found = [self._of.pop(key) for key in self._of.copy() if key[0] is module]
         for reference in found:
             self._references.discard(reference.handle)
@@ -133,7 +133,7 @@ class ReferenceManager:
 
 
 def with_mode(sampling: Sampling, axis: int, mode: int) -> Sampling:
-    """The same but for one axis."""
+    """The same sampling with another mode on one axis."""
     if not 0 <= axis < 3:
         raise DriverFailure(INVALID_VALUE, f"there is no dimension {axis}")
     modes = list(sampling.modes)
@@ -143,7 +143,7 @@ def with_mode(sampling: Sampling, axis: int, mode: int) -> Sampling:
 
 
 def bound_handle(reference: Reference, kind: Kind) -> int:
-    """The array that a reference is of; INVALID_VALUE if it is of none."""
+    """The handle of a reference's array; INVALID_VALUE if none is bound."""
     resource = reference.resource
     if resource is None or resource.kind is not kind:
         raise DriverFailure(INVALID_VALUE, "the reference is not bound to that")

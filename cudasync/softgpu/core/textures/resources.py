@@ -1,4 +1,4 @@
-"""Cellar. What a texture or surface object is of, and how a texture is read."""
+"""Cellar. Resources of texture and surface objects, and the sampling of textures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """CUDA_RESOURCE_DESC: a handle of an array, or memory of texels in a row or in rows."""
+    """CUDA_RESOURCE_DESC: a handle of an array, or memory with texels in one or several rows."""
 
     kind: Kind
     handle: int = 0
@@ -68,7 +68,7 @@ class Sampling:
     border: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
 
     def check(self) -> None:
-        """DriverFailure for what no texture can be read by, or none here."""
+        """DriverFailure for invalid or unsupported settings."""
         if not all(mode in _MODES for mode in self.modes):
             raise DriverFailure(INVALID_VALUE, f"there is no address mode {max(self.modes)}")
         if self.filter not in (0, 1) or self.level_filter not in (0, 1):
@@ -95,7 +95,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One level: where it begins, and its lengths in texels and bytes."""
+    """One level: its address, and its lengths in texels and bytes."""
 
     address: int
     pitch: int
@@ -108,9 +108,9 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Texels:
-    """What an object reads or writes: texels of a format, in levels.
+    """The texels of an object: their format and their levels.
 
-    `layers` are layers or whole cubes, 0 where there are none.
+    `layers` is the number of layers or whole cubes, 0 if there are none.
     """
 
     format: Format
@@ -139,13 +139,13 @@ def picture_of(shape: Shape, address: int) -> Picture:
     )
 
 
-# CUresourceViewFormat: three numbers of channels of each, from 1 on.
+# CUresourceViewFormat: three codes for each format, for 1, 2 and 4 channels, from 1 on.
 _VIEWED: Final = (0x01, 0x08, 0x02, 0x09, 0x03, 0x0A, 0x10, 0x20)
 _CHANNELS: Final = (1, 2, 4)
 
 
 def viewed_format(code: int, like: Texels) -> tuple[Format, int]:
-    """Format and channels of a view, whose texels are as large as those of the array."""
+    """Format and channels of a view; its texels must have the size of the array's."""
     if not code:
         return like.format, like.channels
     if code > len(_VIEWED) * len(_CHANNELS):
