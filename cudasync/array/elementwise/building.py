@@ -1,7 +1,7 @@
 """Floor 4, elementwise. Builds the expression of a function from the dtypes of its operands.
 
-An operand is given by its dtype, by `Number` of a dtype (a NumPy scalar), or by the type of a
-Python scalar, which takes the dtype of the others.
+An operand is given by its dtype, or by `Number` of a dtype (a NumPy scalar). A Python scalar is
+given by its type, and takes the dtype of the others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Floor 4, reductions. The CUDA C of one stage.
 
-Its parameters are pointers to its inputs, the pointer to its result, the numbers of
-`Stage.numbers`, in the last stage of a mean the divisor, and the number operands of elements. A
-*state* is the intermediate result of a reduction: a value, or a value and its place.
+Its parameters are pointers to its inputs, the pointer to its result, and the numbers of
+`Stage.numbers`. The divisor follows in the last stage of a mean, then the number operands of
+elements. A *state* is the intermediate result of a reduction: a value, or a value and its place.
 """
 
 from __future__ import annotations

@@ -198,8 +198,8 @@ class DevicePlan:
         carry: tuple[Any, ...] = ()
         for at, (step, _) in enumerate(self._steps[deep:]):
             of = left[deep - at]
-            # Totals are scanned into memory of their own, because other threads may still read
-            # them.
+            # Totals are scanned into memory of their own: other threads of the pass may yet read
+            # the totals.
             scratches = self._steps[deep - at - 1][1] if at < deep else None
             target = made if scratches is None else scratches.take()
             step((of, *carry), target, frame, is_new=is_new or target is not made)
