@@ -1,4 +1,4 @@
-"""Floor 4, elementwise. A recorded operation, with the questions that passes over a graph ask.
+"""Floor 4, elementwise. A recorded operation, with the methods that passes over a graph call.
 
 It can inline the operation that made one of its operands. Its arrays may be gone by then: only the
 addresses of their bytes matter. The graph holds the memory of a result. An array refers to that

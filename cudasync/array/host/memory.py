@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HostMemory(NamedTuple):
-    """The bytes of the machine. The system may promise more than that; an array never does."""
+    """The bytes of the machine. The system may lend more than that; no array is larger."""
 
     total_bytes: int
 

@@ -48,7 +48,7 @@ class Block:
         home = self._home
         taken = home.in_use.pop(self.ptr, None)
         # A foreign stream may still use memory that it was handed. Such a block is freed, which
-        # waits longer than reuse by the next result would.
+        # takes longer than reuse by the next result.
         if taken is not None and not self.handed.parts:
             home.idle.append(taken)
 

@@ -1,4 +1,4 @@
-"""Floor 4, reductions. A recorded stage, with the questions that passes over a graph ask.
+"""Floor 4, reductions. A recorded stage, with the methods that passes over a graph call.
 
 It can inline the producer of its input, and then computes each element instead of loading it. The
 cut into parts, and the order of combining, stay as they were for the array that is gone. So no bit

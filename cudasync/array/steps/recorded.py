@@ -1,4 +1,4 @@
-"""Floor 4, steps. A recorded step, with the questions that passes over a graph ask.
+"""Floor 4, steps. A recorded step, with the methods that passes over a graph call.
 
 It is not fused with other steps. But it can be dropped if nothing needs its result, aimed at other
 memory, and moved to another device.
