@@ -1,7 +1,7 @@
 """Floor 4. Arrays on a device: memory, shape and dtype; views share memory.
 
 An array names bytes of the unified address space. The engine orders all ops on overlapping bytes,
-through whichever views. Only `numpy()` and `wait()` wait.
+whichever views name them. Only `numpy()` and `wait()` wait.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Floor 4. Arrays over other libraries' memory, by DLPack.
 
-The memory belongs to the producer. It is given back once, when the last array that uses it is gone
-and every op on it has finished, because the producer does not know our streams.
+The memory belongs to the producer. It is given back once, when the last array on it is gone and
+every op on it has finished: the producer does not know our streams.
 """
 
 from __future__ import annotations

@@ -54,9 +54,9 @@ def copy(
     Copies from and to pinned memory (`pinned_empty`) are enqueued at once and overlap kernels. With
     pageable memory (any other NumPy array) the driver waits while it copies. So a thread of the
     engine issues the copy once its predecessors are over; later ops on its operands are issued when
-    the copy is done. A copy with a positive `priority` comes behind all copies without one, unless
-    a copy depends on it. Raises ValueError if shapes or sizes differ, TypeError if dtypes do, and
-    ClosedError for memory that was closed or lost in a reset of its device.
+    the copy is done. A copy with a positive `priority` never waits behind a copy without one,
+    unless it depends on that copy. Raises ValueError if shapes or sizes differ, TypeError if dtypes
+    do, and ClosedError for memory that was closed or lost in a reset of its device.
     """
     if count is not None:
         return _copy_first(target, source, count, name, priority)

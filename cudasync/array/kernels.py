@@ -256,9 +256,9 @@ class BoundKernel:
         memory of other devices is then used by peer access, which is enabled. Addresses that come
         as integers do not choose a device.
 
-        Raises TypeError and ValueError for a wrong number, type or range of arguments, for a launch
-        shape that no device could run, for arrays of two devices without a `device`, and where
-        there is no peer access.
+        Raises TypeError and ValueError for a wrong number, type or range of arguments, and for a
+        launch shape that no device could run. Raises ValueError for arrays of two devices without a
+        `device`, and without peer access.
         """
         if _dead or LENT:
             reap()

@@ -25,9 +25,9 @@ def source(data: Any) -> Pipeline:
     """A pipeline of the samples of `data`: the entry to input pipelines.
 
     `data` has `__len__` and `__getitem__` (a list, a NumPy or memory-mapped array, a PyTorch
-    `Dataset`, a Hugging Face dataset), or is an iterable, or is a function that gives a new
-    iterable for each epoch, such as a generator function. An iterator gives its items once, so it
-    is one epoch. With `prefetch(n)` behind it, a generator runs on a thread of its own.
+    `Dataset`, a Hugging Face dataset), or is an iterable. It may also be a function that gives a
+    new iterable for each epoch, such as a generator function. An iterator gives its items once, so
+    it is one epoch. With `prefetch(n)` behind it, a generator runs on a thread of its own.
     """
     if isinstance(data, Pipeline):
         return data

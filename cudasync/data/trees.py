@@ -1,5 +1,4 @@
-"""Floor 4. Trees of values: dicts, tuples and named tuples; any other value, also a list, is a
-leaf."""
+"""Floor 4. Trees of values: dicts, tuples and named tuples; all else, lists too, are leaves."""
 
 from __future__ import annotations
 

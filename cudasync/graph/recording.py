@@ -80,8 +80,9 @@ class RecordedGraph:
         kernels: a NumPy scalar) a number; for a function a function. The first launches use `value`
         itself.
 
-        Raises RecordingError outside of the recording, ValueError for a name that is taken and for
-        an array that is not C-contiguous, TypeError for an object that cannot be an argument.
+        Raises RecordingError outside of the recording. Raises ValueError for a name that is taken
+        and for an array that is not C-contiguous, TypeError for an object that cannot be an
+        argument.
         """
         recorder = self._recorder
         if recorder is None or recorder.is_closed:

@@ -35,7 +35,7 @@ class Timed:
         self._executable.launch(stream, event)
 
     def since(self, origin: Event) -> list[tuple[Node, float, float]]:
-        """Each node with the microseconds from `origin` to its begin and end, once a launch is
+        """Each node with the microseconds from `origin` to its start and end, once a launch is
         over. Raises CudaError if the device is lost."""
         return [
             (node, start.elapsed_ms(origin) * 1e3, end.elapsed_ms(origin) * 1e3)

@@ -1,1 +1,1 @@
-"""Floor 4, dtypes. Which there are, how they promote, and what their limits are."""
+"""Floor 4, dtypes. The dtypes of arrays, their promotion, and their limits."""

@@ -1,4 +1,4 @@
-"""Floor 4, dtypes. `finfo` and `iinfo`: what a dtype can hold, as Python's numbers."""
+"""Floor 4, dtypes. `finfo` and `iinfo`: the limits of a dtype, as Python's numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FloatLimits:
-    """What `finfo` returns; all but `bits` and `dtype` are Python floats."""
+    """The result of `finfo`; all but `bits` and `dtype` are Python floats."""
 
     bits: int
     eps: float
@@ -27,7 +27,7 @@ class FloatLimits:
 
 @dataclass(frozen=True, slots=True)
 class IntegerLimits:
-    """What `iinfo` returns."""
+    """The result of `iinfo`."""
 
     bits: int
     max: int

@@ -1,8 +1,8 @@
-"""Floor 4, dtypes. What dtype an operation computes in, by the standard's tables.
+"""Floor 4, dtypes. The dtype in which an operation computes, by the standard's tables.
 
 Two dtypes of one kind promote to the larger, a signed and an unsigned integer to a signed one that
-holds both. What the standard leaves open is a TypeError here: kinds that are mixed, and
-uint64 with a signed integer. Python's scalars take the dtype of the arrays that they meet.
+holds both. Promotions that the standard leaves open are a TypeError here: mixed kinds, and uint64
+with a signed integer. Python's scalars take the dtype of the arrays beside them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     Scalar: TypeAlias = bool | int | float
 
-# Python's types whose values are weak, and the kinds of dtype that each goes with.
+# Python's types of weak scalars, with the kinds of dtype that each goes with.
 WEAK: dict[type, str] = {bool: "b", int: "iuf", float: "f"}
 
 _SIGNED = {1: INT16, 2: INT32, 4: INT64}
 
 
 def promoted(first: DType, second: DType) -> DType:
-    """The dtype that holds both; TypeError where the standard names none."""
+    """The dtype that holds both; TypeError if the standard names none."""
     if first == second:
         return first
     kinds = first.kind, second.kind
@@ -94,9 +94,9 @@ def common(strong: Iterable[DType], scalars: Iterable[type] = ()) -> DType:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The dtype that an operation on these arrays, dtypes and Python scalars computes in.
+    """The dtype in which an operation on these arrays, dtypes and Python scalars computes.
 
-    Raises TypeError where the standard's tables have no answer, and for scalars alone.
+    Raises TypeError if the standard's tables have no answer, and for scalars alone.
     """
     scalars = [type(each) for each in arrays_and_dtypes if type(each) in WEAK]
     strong = [supported(_dtype_of(e)) for e in arrays_and_dtypes if type(e) not in WEAK]
@@ -106,7 +106,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def can_cast(from_: Any, to: DTypeLike, /) -> bool:
-    """True if every value of `from_`, a dtype or an array, has its like in `to`."""
+    """True if `to` can represent every value of `from_`, a dtype or an array."""
     return bool(np.can_cast(supported(_dtype_of(from_)), supported(to)))
 
 

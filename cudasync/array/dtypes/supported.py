@@ -24,12 +24,12 @@ ALL: tuple[DType, ...] = (
 )
 _ALL = frozenset(ALL)
 
-# Of a Python scalar, and of a function that makes an array, where no dtype is given.
+# The default dtypes: of a Python scalar, and of functions that make arrays.
 DEFAULT_OF: dict[type, DType] = {bool: BOOL, int: INT64, float: FLOAT32}
 DEFAULT_FLOAT = FLOAT32
 DEFAULT_INT = INT64
 
-# NumPy's letters for kinds, which are used throughout.
+# NumPy's letters for kinds, as used throughout.
 NUMERIC = "iuf"
 INTEGRAL = "iu"
 

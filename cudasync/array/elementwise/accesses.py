@@ -1,6 +1,6 @@
-"""Floor 4, elementwise. Why a generated launch accesses what it does, for whoever asks its op.
+"""Floor 4, elementwise. The reasons for the accesses of a generated launch, for `op.accesses`.
 
-Such a launch names no tokens: what it touches are its operands and its result.
+Such a launch names no tokens: it touches only its operands and its result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Operands:
-    """The one reason that there is."""
+    """The reasons, which are the same for all such launches."""
 
     def explained(self, accesses: Accesses) -> tuple[Accessed, ...]:
         return explained(accesses, "an operand, or the result")

@@ -1,7 +1,7 @@
-"""Floor 4, elementwise. From operands' dtypes to the expression of a function of them.
+"""Floor 4, elementwise. Builds the expression of a function from the dtypes of its operands.
 
-An operand is told by its dtype, by `Number` of a dtype (a NumPy scalar), or by the type of a Python
-scalar, which takes the dtype of the others.
+An operand is given by its dtype, or by `Number` of a dtype (a NumPy scalar). A Python scalar is
+given by its type, and takes the dtype of the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Number:
     dtype: DType
 
 
-# `type` is that of a Python scalar.
+# A `type` is the type of a Python scalar.
 Operand: TypeAlias = "DType | Number | type"
 
 
@@ -43,7 +43,7 @@ def leaf(position: int, operand: Operand, dtype: DType) -> Expression:
 
 
 def common_dtype(operands: Sequence[Operand]) -> DType:
-    """What operands of these dtypes are computed in; TypeError where there is no such dtype."""
+    """The dtype in which operands of these dtypes are computed; TypeError if there is none."""
     strong = [_dtype_of(each) for each in operands if not isinstance(each, type)]
     weak = [each for each in operands if isinstance(each, type)]
     if not strong:
@@ -76,7 +76,7 @@ def call(function: Function, operands: Sequence[Operand]) -> Expression:
 
 
 def clip(operands: Sequence[Operand], *, has_low: bool, has_high: bool) -> Expression:
-    """`minimum(maximum(x, low), high)`, or the one of them that there is, in the dtype of x."""
+    """`minimum(maximum(x, low), high)`, or only one of the two, in the dtype of x."""
     dtype = _dtype_of(operands[0])
     function = FUNCTIONS["maximum"]
     function.accept(dtype)

@@ -1,6 +1,6 @@
-"""Floor 4, elementwise. From an expression and a class of layout to a kernel on a device.
+"""Floor 4, elementwise. Compiles an expression and a class of layout to a kernel on a device.
 
-A kernel is loaded once in the life of a device's context; what NVRTC made of it is kept on disk.
+A kernel is loaded once in the life of a device's context; NVRTC's output is kept on disk.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from cudasync.array.expressions.tree import Expression
     from cudasync.driver import Device, Kernel
 
-# A product and a sum are rounded twice, as in NumPy.
+# A product and a sum are rounded separately, as in NumPy.
 _OPTIONS = ("--fmad=false",)
 
 _kernels: dict[Any, Kernel] = {}
 
 
 def kernel_for(tree: Expression, kind: LayoutClass, device: Device) -> Kernel:
-    """The kernel on this device. Blocks while it is compiled, the first time; CudasyncError where
-    there is no NVRTC."""
+    """The kernel on this device. The first call blocks while it is compiled. CudasyncError without
+    NVRTC."""
     found = _kernels.get((tree, kind, device.ordinal, device.context.token))
     if found is None:
-        # The context has its token once it is made.
+        # The context has its token only after this.
         device.context.enter()
         key = (tree, kind, device.ordinal, device.context.token)
         name = kernel_name(tree)

@@ -1,6 +1,6 @@
-"""Floor 4, elementwise. The layout of an array: all that an operation looks at but its address.
+"""Floor 4, elementwise. The layout of an array: everything but the address that operations use.
 
-Each is one object, so that plans are found by identity.
+Layouts are interned, so that plans are found by identity.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from cudasync.driver.arguments.argument_form import Form
     from cudasync.engine.hazards.interval_map import Region
 
-# Programs with more layouts than this begin anew.
+# Beyond this many layouts, the table begins anew.
 _MOST = 4096
-# So much memory is kept for results of one layout, and of these at most so many.
+# For each layout this many bytes of memory are kept for results, in at most this many pieces.
 _KEPT_BYTES = 16384
 _MOST_IDLE = 64
 
@@ -54,17 +54,17 @@ class Layout:
         self.device = device
         self.size = math.prod(shape)
         self.nbytes = self.size * self.dtype.itemsize
-        # The region of an array at address 0, and of what class that is.
+        # The region and the form of an array at address 0.
         region = span(0, shape, strides, self.dtype.itemsize)
         self.low, self.high = region
         self.region_type: type[Region] = type(region)
         self.form = form
-        # Memory of results on the CPU that died: see `host.memory`. Finalisers put it there.
+        # Memory of dead results on the CPU: see `host.memory`. Finalisers put it there.
         self.idle: deque[Any] = deque(maxlen=min(_MOST_IDLE, _KEPT_BYTES // max(1, self.nbytes)))
 
     @property
     def element_strides(self) -> tuple[int, ...]:
-        """The strides in elements. ValueError where they are no whole number of these."""
+        """The strides in elements. ValueError if they are not multiples of the element's size."""
         size = self.dtype.itemsize
         if any(step % size for step in self.strides):
             raise ValueError(
@@ -94,12 +94,13 @@ _layouts: dict[Any, Layout] = {}
 
 
 def layout(form: Form, shape: tuple[int, ...], strides: tuple[int, ...], device: Any) -> Layout:
-    """The one layout of arrays like that."""
+    """The interned layout with these properties."""
     key = (form, shape, strides, device)
     found = _layouts.get(key)
     if found is None:
         if len(_layouts) >= _MOST:
-            # Plans are found by the layouts that arrays have; those of others are just not found.
+            # Arrays keep their layouts, and plans are found by these; only sharing with new arrays
+            # is lost.
             _layouts.clear()
         # dict.setdefault is one C call: all threads get the same layout.
         found = _layouts.setdefault(key, Layout(form, shape, strides, device))
@@ -115,7 +116,7 @@ def contiguous(kind: type[Any], dtype: DType, shape: tuple[int, ...], device: An
 
 
 def of_now(old: Layout) -> Layout:
-    """The same layout of arrays in the life that the device's context has now."""
+    """The same layout for arrays in the current life of the device's context."""
     form = old.form
     life = None if form.life is None else old.device.context.token
     now = form_for(form.kind, form.dtype, form.has_gaps, form.device, life)
@@ -123,7 +124,7 @@ def of_now(old: Layout) -> Layout:
 
 
 def on_device(old: Layout, device: Any) -> Layout:
-    """The same layout of arrays on another device, as it is now."""
+    """The same layout for arrays on another device, in its current life."""
     device.context.enter()
     form = old.form
     where = None if form.device is None else device
@@ -133,7 +134,7 @@ def on_device(old: Layout, device: Any) -> Layout:
 
 
 def raise_if_over(*arrays: Any) -> None:
-    """ClosedError for an array, among operands of any kind, that a reset of its device ended."""
+    """ClosedError if an array among these operands was lost in a reset of its device."""
     for each in arrays:
         form = getattr(each, "form", None)
         if form is not None:

@@ -1,7 +1,7 @@
-"""Floor 4, elementwise. An operation: finds the plan for its operands, or has it made.
+"""Floor 4, elementwise. An operation: it finds the plan for its operands, or makes it.
 
-Operands are arrays, all on one device, Python's numbers and NumPy's scalars. What is wrong with
-them is a TypeError or ValueError before anything is pushed.
+Operands are arrays, all on one device, Python's numbers and NumPy's scalars. Wrong operands are a
+TypeError or ValueError before anything is pushed.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ if TYPE_CHECKING:
 
     Build = Callable[[Sequence[Operand]], Expression]
 
-# How many rows of layouts an operation remembers the plans of.
+# The number of combinations of layouts for which an operation keeps plans.
 _MOST_PLANS = 512
 
 
 class NotAnOperand(TypeError):
-    """Something that is no operand: Python may ask its type for the reflected operation."""
+    """An object that is no operand: Python may ask its type for the reflected operation."""
 
 
 class Operation:
-    """`build` makes the expression for operands of given dtypes. Any number of threads may call
-    one at once. Its ops are called as what they compute, or by `name` where that is the user's."""
+    """`build` makes the expression for operands of given dtypes. Any number of threads may call an
+    operation at once. Its ops are named for their computation, or by `name` if the user gave
+    that."""
 
     __slots__ = ("_into", "_is_named", "build", "name", "plans")
 
@@ -50,20 +51,20 @@ class Operation:
         self._is_named = is_named
         self.name = name
         self.build = build
-        # By the layouts of arrays and the types of numbers. Written by any thread: what two of them
-        # make at once is the same.
+        # By the layouts of arrays and the types of numbers. Any thread writes: two threads make
+        # equal plans.
         self.plans: dict[Any, Any] = {}
         self._into: dict[Any, Any] = {}
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
-        """A new array with the result; pushed at once, `frame` being where."""
+        """A new array with the result; pushed at once, with `frame` as the place of the push."""
         key = key_of(operands)
         plan = self.plans.get(key) or self._planned(operands, None, self.plans, key)
         return plan(operands, frame)
 
     def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Op | None:
-        """The same, into an array of the result's dtype and shape. What overlaps is right: as if
-        the result was computed before anything is written. Returns the op that writes it."""
+        """Write the result to an array of its dtype and shape. Overlaps are safe: the value is as
+        if the result was computed before anything is written. Returns the op that writes it."""
         writable(target, self.name)
         key = (*key_of(operands), target.layout)
         plan = self._into.get(key) or self._planned(operands, target, self._into, key)
@@ -73,7 +74,7 @@ class Operation:
         return op
 
     def tree(self, operands: tuple[Any, ...]) -> Expression:
-        """The expression for operands like these; raises what a call would for their dtypes."""
+        """The expression for such operands; raises as a call would for their dtypes."""
         return self.build([kind_of(each, self.name) for each in operands])
 
     def _planned(
@@ -128,7 +129,7 @@ def key_of(operands: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def kind_of(operand: Any, name: str) -> Operand:
-    """What `operand` of the operation `name` is; TypeError for what is none."""
+    """The kind of `operand` of the operation `name`; TypeError for an object that is no operand."""
     if hasattr(type(operand), "__cudasync_plan__"):
         return supported(operand.dtype)
     if type(operand) in WEAK:
@@ -152,7 +153,7 @@ def _on_one_device(layouts: Sequence[Layout], name: str) -> None:
 
 
 def writable(target: Any, name: str) -> None:
-    """TypeError for what is no array of ours, ValueError for one that must not be written."""
+    """TypeError unless it is an array of ours, ValueError if it must not be written."""
     if not hasattr(type(target), "__cudasync_plan__"):
         raise TypeError(f"the result of {name} goes into an array, not {described(target)}")
     if target.is_read_only:
@@ -161,7 +162,7 @@ def writable(target: Any, name: str) -> None:
 
 def fits(target: Any, dtype: DType, shape: tuple[int, ...], name: str) -> None:
     """TypeError for an array of another dtype than the result's; ValueError for another shape, and
-    where elements share memory."""
+    if elements share memory."""
     if dtype != target.dtype:
         raise TypeError(
             f"{name} gives {dtype} here, the array for it is of {target.dtype}: cast by xp.astype"

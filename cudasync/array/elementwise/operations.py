@@ -24,7 +24,7 @@ OPERATIONS = {
 
 @cache
 def clip(has_low: bool, has_high: bool) -> Operation:
-    """`clip` of an array and the bounds that there are."""
+    """`clip` of an array with one bound or both."""
     return Operation("clip", partial(building.clip, has_low=has_low, has_high=has_high))
 
 

@@ -1,4 +1,4 @@
-"""Floor 4, elementwise. Whether a result may be written where its operands are."""
+"""Floor 4, elementwise. Decides whether a result may be written over its operands."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 def is_apart(
     layouts: Sequence[Layout | None], mine: Layout, operands: tuple[Any, ...], target: Any
 ) -> bool:
-    """True if nothing is written before it is read: each operand that shares bytes with `target`
-    has its elements in the very places of the target's.
+    """True if each byte is read before it is written: every operand that shares bytes with `target`
+    has its elements exactly at the target's elements.
 
-    `layouts` are those of the operands, None for numbers, and `mine` is the target's.
+    `layouts` are the operands' layouts, None for numbers; `mine` is the target's.
     """
     low, high = target.region
     for layout, each in zip(layouts, operands, strict=True):

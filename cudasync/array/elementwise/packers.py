@@ -1,6 +1,7 @@
-"""Floor 4, elementwise. Functions that pack operands and tell their regions, written out.
+"""Floor 4, elementwise. Generates functions that pack operands and return their regions.
 
-One for each row of arrays and numbers, as the driver layer does for arguments of a kernel.
+Each combination of arrays and numbers has one, as in the driver layer's packing of kernel
+arguments.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def packer(are_arrays: tuple[bool, ...], is_shifted: bool) -> Callable[..., Any]:
     """`pack(pack_into, buffer, operands, result, first)`; returns the regions of the arrays.
 
-    `first` is what to add to the addresses, the result's last, where something `is_shifted`.
+    `first` has offsets to add to the addresses, the result's last, if something `is_shifted`.
     """
     names = [f"a{i}" for i in range(len(are_arrays))]
 

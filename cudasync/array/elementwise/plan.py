@@ -1,7 +1,7 @@
-"""Floor 4, elementwise. An expression for operands of given layouts, on a device.
+"""Floor 4, elementwise. A plan: an expression for operands of given layouts, on a device.
 
-All that does not depend on addresses and values is worked out when the plan is made. Running it
-takes the result's bytes, packs addresses and numbers, and pushes one launch.
+Everything that does not depend on addresses and values is computed when the plan is made. Running
+it takes the result's bytes, packs addresses and numbers, and pushes one launch.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class DevicePlan:
             self._prepare()
 
     def _prepare(self) -> None:
-        """Have the kernel, in this life of the context."""
-        # The first that is looked at: a plan that a reset comes in between of is not used.
+        """Get the kernel, in the current life of the context."""
+        # Read the token first: if a reset comes in between, the plan is never used.
         self._token = self._device.context.token
         raise_if_over(*self.operands, self.result)
         result, device = self.result, self._device
@@ -117,9 +117,9 @@ class DevicePlan:
         self._source = Source(device, result.nbytes)
 
     def _renewed(self, *arrays: Any) -> DevicePlan:
-        """The same plan, after a reset of the device. Threads may be in the middle of this one.
+        """The same plan, after a reset of the device. Other threads may still use this one.
 
-        Raises ClosedError if the reset took one of these arrays with it.
+        Raises ClosedError if one of these arrays was lost in the reset.
         """
         raise_if_over(*arrays)
         found = self._successor
@@ -129,7 +129,7 @@ class DevicePlan:
         return found
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
-        """Push the operation; a new array with its result, at once. `frame` is where."""
+        """Push the operation; returns a new array with its result at once. `frame` is the place."""
         if _dead or LENT:
             reap()
         result = self.result
@@ -148,8 +148,8 @@ class DevicePlan:
     def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Any:
         """Push the operation with `target`, which has the result's layout, as its result.
 
-        What overlaps it lies on it element on element: see `overlap.is_apart`. Returns the op; None
-        where there is nothing to do.
+        An overlapping operand must lie on it element on element: see `overlap.is_apart`. Returns
+        the op; None if there is nothing to do.
         """
         if _dead or LENT:
             reap()
@@ -169,7 +169,7 @@ class DevicePlan:
         return op
 
     def packed(self, operands: tuple[Any, ...], result: Any) -> Launch:
-        """A launch with these operands and this result, told by their `ptr` and `region`."""
+        """A launch with these operands and this result, given by their `ptr` and `region`."""
         return self._packed(operands, result)[0].kept_for_good()
 
     def _packed(self, operands: tuple[Any, ...], result: Any) -> tuple[Launch, Any]:
@@ -192,7 +192,7 @@ class DevicePlan:
 
     def _another(self) -> Launch:
         block = self._kernel.packing.block()
-        # What is behind the operands and the result is the same for each launch.
+        # The parameters behind the operands and the result are the same for each launch.
         count = "Q" if self._kernel.parameters[len(self._formats)].size_bytes == 8 else "I"
         formats = [*self._formats, *(count if v >= 0 else count.lower() for v in self._values)]
         nothing = [0] * len(self._formats)
@@ -235,7 +235,8 @@ class DevicePlan:
 
 
 def user_frame() -> FrameType:
-    """Where the user called, from a function of this package that makes several operations."""
+    """The frame of the user's call, from a function of this package that makes several
+    operations."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("cudasync."):
         frame = frame.f_back

@@ -1,8 +1,8 @@
-"""Floor 4, elementwise. An operation that is recorded: what a pass over a graph may ask of it.
+"""Floor 4, elementwise. A recorded operation, with the methods that passes over a graph call.
 
-It knows how to take in the operation that made one of its operands. Its arrays may be gone by then:
-what counts is where their bytes are. The memory of a result is held by the graph; who still has an
-array on it is told by a reference in between, which goes with the last of them.
+It can inline the operation that made one of its operands. Its arrays may be gone by then: only the
+addresses of their bytes matter. The graph holds the memory of a result. An array refers to that
+memory through a `Held`, which dies with the last such array, and so shows whether one exists.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from cudasync.driver import Launch
     from cudasync.engine.hazards.interval_map import Region
 
-# A kernel has room for more, and a text of this size is compiled in the usual time.
+# Limits for fused kernels. A kernel has room for more, and such a text compiles in the usual time.
 MOST_OPERANDS = 24
 MOST_LEAVES = 64
 
 
 class Held:
-    """The memory of a result, as long as some array is on it: the graph has the memory itself."""
+    """The memory of a result while some array is on it: the graph holds the memory itself."""
 
     __slots__ = ("__weakref__", "_memory", "handed", "ptr")
 
@@ -55,24 +55,24 @@ class Held:
 
 
 class Placed(NamedTuple):
-    """An operand that is an array: where it is, and how it lies there."""
+    """An array operand: its address, region and layout."""
 
     ptr: int
     region: Region
     layout: Layout
 
     def aimed(self, aim: Any) -> Placed:
-        """Where it is now: see `graph.aiming`."""
+        """The operand at its new address: see `graph.aiming`."""
         by = aim.address(self.region.start) - self.region.start
         return Placed(self.ptr + by, aim.region(self.region), self.layout)
 
     def on_device(self, device: Any) -> Placed:
-        """The same address, as of a device."""
+        """The same address on another device."""
         return Placed(self.ptr, self.region, on_device(self.layout, device))
 
 
 class RecordedOperation:
-    """A plan and what it was called with: arrays by their places, and numbers."""
+    """A plan and its operands: arrays by their addresses, and numbers."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class RecordedOperation:
         self.plan = plan
         self.operands = tuple(operands)
         self.result = result
-        # Gone once no array is on the result's memory; None where it is not the graph's own.
+        # Dead once no array is on the result's memory; None if the memory is not the graph's own.
         self._arrays = arrays
         self.name = plan.name
 
@@ -92,12 +92,12 @@ class RecordedOperation:
 
     @property
     def is_temporary(self) -> bool:
-        """True if nobody can ask for the result any more, but other nodes."""
+        """True if only other nodes can still ask for the result."""
         return self._arrays is not None and self._arrays() is None
 
     @property
     def regions(self) -> Any:
-        """What it only reads, updates, and overwrites."""
+        """The regions that it only reads, updates, and overwrites."""
         read = dict.fromkeys(e.region for e in self.operands if isinstance(e, Placed))
         target = self.result.region
         if target in read:
@@ -106,7 +106,7 @@ class RecordedOperation:
         return tuple(read), (), (target,)
 
     def launch(self) -> Launch:
-        """The launch of it, with places and numbers packed."""
+        """Its launch, with addresses and numbers packed."""
         launch: Launch = self.plan.packed(self.operands, self.result)
         return launch
 
@@ -131,9 +131,10 @@ class RecordedOperation:
         return made
 
     def takes_in(self, other: Any) -> RecordedOperation | None:
-        """This operation with `other`, which made an operand of it, inside; None if it can not be.
+        """This operation with `other`, the producer of an operand, inlined; None if that is
+        impossible.
 
-        The operand is of the result's shape, so nothing is computed twice.
+        The operand has the result's shape, so nothing is computed twice.
         """
         if not isinstance(other, RecordedOperation):
             return None
@@ -141,7 +142,7 @@ class RecordedOperation:
         mine = [e for e in self.operands if isinstance(e, Placed) and meet(e.region, made.region)]
         if not mine or any(e != made or e.layout.shape != target.layout.shape for e in mine):
             return None
-        # What is overwritten lies on what is read element on element, or apart.
+        # The overwritten memory lies on the read memory element on element, or apart.
         for each in other.operands:
             if isinstance(each, Placed) and meet(each.region, target.region):
                 is_same = each.region == target.region and each.layout is target.layout
@@ -159,9 +160,10 @@ class RecordedOperation:
 
 
 def note(node: Any, plan: DevicePlan, operands: Sequence[Any], made: Any, *, is_new: bool) -> None:
-    """`node` is a recorded launch of `plan`: let it know what it computes.
+    """Attach a description to `node`, a recorded launch of `plan`.
 
-    It keeps memory instead of arrays, so that it shows when the program has let go of these.
+    The node keeps memory instead of arrays, so that the graph sees when the program drops the
+    arrays.
     """
     node.launch.kept = None
     placed: list[Any] = []
@@ -176,8 +178,8 @@ def note(node: Any, plan: DevicePlan, operands: Sequence[Any], made: Any, *, is_
 
 
 def held(node: Any, made: Any, *, is_new: bool) -> weakref.ref[Held] | None:
-    """`node` keeps the memory of its result `made`. What goes with the last array on it, if it was
-    made by that."""
+    """Let `node` keep the memory of its result `made`. Returns a reference that dies with the last
+    array on that memory, if the node's operation allocated it."""
     memory = memory_of(made)
     node.keep(memory)
     if not is_new:
@@ -189,8 +191,8 @@ def held(node: Any, made: Any, *, is_new: bool) -> weakref.ref[Held] | None:
 def merged(
     tree: Expression, mine: Sequence[Any], other: RecordedOperation
 ) -> tuple[Expression, list[Any]] | None:
-    """`tree`, with what `other` computes in the place of its result among the operands `mine`; and
-    the operands of both. None where that is too much for a kernel."""
+    """`tree`, with the computation of `other` in place of its result among the operands `mine`, and
+    the operands of both. None if that is too much for a kernel."""
     operands: list[Any] = []
     inner = _moved(other.plan.tree, other.operands, operands)
     kept = {at: e for at, e in enumerate(mine) if e != other.result}
@@ -213,17 +215,17 @@ def meet(one: Region, other: Region) -> bool:
 
 
 def _moved(tree: Expression, theirs: Sequence[Any], operands: list[Any]) -> Expression:
-    """`tree` with its leaves behind `operands`, which get what they stand for."""
+    """`tree` with new positions for its leaves; their operands are appended to `operands`."""
     return substitute(tree, [_leaf_at(tree, at, e, operands) for at, e in enumerate(theirs)])
 
 
 def _leaf_at(tree: Expression, at: int, operand: Any, operands: list[Any]) -> Any:
-    """The leaf for `operand`, which stood at that place of `tree`, at its place in `operands`."""
+    """The leaf for `operand`, from that position of `tree`, at its position in `operands`."""
     for leaf in leaves(tree):
         if not isinstance(leaf, Index) and leaf.position == at:
             if not isinstance(leaf, Scalar) and operand in operands:
                 return type(leaf)(operands.index(operand), leaf.dtype)
             operands.append(operand)
             return type(leaf)(len(operands) - 1, leaf.dtype)
-    # Nothing asks for it.
+    # No leaf uses it.
     return None

@@ -1,4 +1,4 @@
-"""Floor 4, elementwise. Arrays that are about to be overwritten whole, over memory of the pool."""
+"""Floor 4, elementwise. Arrays over memory of the pool that the next op overwrites whole."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _new = object.__new__
 
 
 def result_over(memory: Any, layout: Layout, region: Region | None = None) -> Any:
-    """An array of this layout, which is contiguous, from the start of `memory`; `region` is what
-    it covers, where that is known."""
+    """An array of this contiguous layout, from the start of `memory`; `region` is its region, if
+    known."""
     made = _new(layout.kind)
     made.ptr = start = memory.ptr
     made._allocation = memory
@@ -30,5 +30,5 @@ def result_over(memory: Any, layout: Layout, region: Region | None = None) -> An
 
 
 def new_result(layout: Layout) -> Any:
-    """A new array of this layout, on a device. The next op on it has to overwrite it whole."""
+    """A new array of this layout, on a device. The next op on it must overwrite it whole."""
     return result_over(Source(layout.device, layout.nbytes).take(), layout)

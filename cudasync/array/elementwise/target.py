@@ -1,6 +1,6 @@
-"""Floor 4, elementwise. `out=`: an array that a result is written to, of any operation.
+"""Floor 4, elementwise. `out=`: the array that receives the result of any operation.
 
-What does not fit is refused before anything is pushed. The value is what it is without `out=`,
+An unsuitable array is refused before anything is pushed. The value is the same as without `out=`,
 whatever overlaps: as if the result was computed before anything is written.
 """
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def check_target(target: Any, device: Any, name: str) -> None:
-    """TypeError for what is no array of ours; ValueError for one that is read-only, or of another
-    device than the operands; ClosedError for one that a reset of its device ended."""
+    """TypeError unless it is an array of ours; ValueError if it is read-only, or on another device
+    than the operands; ClosedError if it was lost in a reset of its device."""
     writable(target, name)
     target.form.raise_if_over()
     if target.device != device:
@@ -31,7 +31,8 @@ def delivered(
 ) -> Any:
     """`target`, to which the result of a plan will be written.
 
-    The plan writes there itself where nothing is written before it is read; else a copy does.
+    The plan writes to it directly if it is contiguous and apart from the operands; else a copy
+    does.
     """
     result = plan.result
     check_target(target, result.device, name)

@@ -1,4 +1,4 @@
-"""Floor 4, expressions. How a dtype's elements lie in memory, in CUDA C and as an argument."""
+"""Floor 4, expressions. The C types of a dtype: of variables, elements and arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 class CType(NamedTuple):
     """The C types of a variable that holds a value, of an element in memory and of a value as an
-    argument, and the letter with which `struct` packs that."""
+    argument, and the letter with which `struct` packs the argument."""
 
     value: str
     stored: str
@@ -31,7 +31,7 @@ def _table() -> dict[DType, CType]:
     for dtype, c_type, letter in zip(dtypes.ALL[5:9], _INTEGERS, "BHIQ", strict=True):
         name = f"unsigned {c_type}"
         table[dtype] = CType(name, name, name, letter)
-    # A value of float16 is a float that float16 can hold; as an argument it is still to be rounded.
+    # A float16 value is a float that float16 can represent; an argument is not rounded yet.
     table[dtypes.FLOAT16] = CType("float", "unsigned short", "double", "d")
     table[dtypes.FLOAT32] = CType("float", "float", "float", "f")
     table[dtypes.FLOAT64] = CType("double", "double", "double", "d")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Body:
-    """The lines that compute a tree, where its arrays are read at given places."""
+    """The lines that compute a tree, with its arrays read at given places."""
 
     def __init__(self, places: Mapping[int, str], index: str) -> None:
         self.lines: list[str] = []
@@ -53,7 +53,7 @@ class Body:
         )
 
     def _converted(self, tree: Cast) -> str:
-        """As C converts, which NumPy does; to bool by comparing with 0."""
+        """Converts as C does, and so NumPy; to bool by comparing with 0."""
         operand = self.value(tree.operand)
         if tree.dtype == BOOL:
             return f"{operand} != 0"
@@ -69,5 +69,5 @@ class Body:
 
 
 def stored(value: str, dtype: DType) -> str:
-    """What is written to memory for a variable."""
+    """The expression that is written to memory for a variable."""
     return f"to_half({value})" if dtype == FLOAT16 else value

@@ -1,12 +1,12 @@
 """Floor 4, expressions. The CUDA C of a kernel: a tree, computed once for each element.
 
-Its parameters are the tree's operands in order, pointers and numbers; the result; then what
-depends on the layout alone: the lengths of the axes, and the strides of each array where they
+Its parameters are the tree's operands in order, pointers and numbers, then the result. Then come
+values that depend on the layout alone: the lengths of the axes, and the strides of each array that
 are not known to be 0 or 1. A thread computes one element.
 
-Two ways to find its place. *Linear*: threads are numbered through, and where there are several axes
-the number is divided. *Rows*: the last axis lies along x, the others are counted by y
-and z, so that the division is the same for all threads of a warp.
+A thread finds its element in one of two ways. *Linear*: threads are numbered, and with several axes
+the number is divided. *Rows*: the last axis lies along x, and y and z count the others, so that the
+division is the same for all threads of a warp.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cudasync.array.expressions.tree import Expression
 
 _MOST_NAME = 48
-# From this length on, the last axis is worth threads of its own.
+# From this length on, the last axis gets threads of its own.
 _ROW = 32
 _BLOCK = 256
 _MOST_Y = 65535
@@ -34,8 +34,8 @@ _MOST_Y = 65535
 
 @dataclass(frozen=True, slots=True)
 class LayoutClass:
-    """What the text depends on. `steps` has the stride along the last axis of each operand that is
-    an array, and of the result: 0, 1, or None for any other."""
+    """The properties that decide the text. `steps` has the stride along the last axis of each array
+    operand, and of the result: 0, 1, or None for any other."""
 
     rank: int
     by_rows: bool
@@ -56,7 +56,7 @@ def class_of(layout: Layout) -> LayoutClass:
 
 
 def _ones_of(layout: Layout) -> tuple[int, ...]:
-    """Strides that number the elements through."""
+    """Strides that number the elements in order."""
     strides = [1]
     for length in layout.lengths[:0:-1]:
         strides.append(strides[-1] * length)
@@ -124,7 +124,7 @@ def source(tree: Expression, kind: LayoutClass) -> str:
 
 
 def _linear(rank: int, count: str) -> list[str]:
-    """From the thread's number `i` to the place along each axis."""
+    """From the thread's number `i` to its index along each axis."""
     total = " * ".join(f"l{axis}" for axis in range(rank))
     lines = [
         f"const {count} i = ({count})blockIdx.x * blockDim.x + threadIdx.x;",
@@ -146,7 +146,7 @@ def _rows(rank: int, count: str) -> list[str]:
 
 
 def _divided(number: str, rank: int, count: str) -> list[str]:
-    """The places along `rank` axes of what is numbered through, the last the fastest."""
+    """The indices along `rank` axes for a number, the last axis fastest."""
     lines = []
     for axis in range(rank - 1, 0, -1):
         lines.append(f"const {count} i{axis} = {number} % l{axis};")
@@ -158,7 +158,7 @@ def _divided(number: str, rank: int, count: str) -> list[str]:
 def _offset(who: str, rank: int, last: int | None, step: str) -> str:
     terms = [f"({step})i{axis} * s{who}_{axis}" for axis in range(rank - 1)]
     if last == 1:
-        # Signed beside others, which may be below 0.
+        # Signed beside other terms, which may be below 0.
         terms.append(f"({step})i{rank - 1}" if terms else f"i{rank - 1}")
     elif last is None:
         terms.append(f"({step})i{rank - 1} * s{who}_{rank - 1}")

@@ -1,4 +1,4 @@
-"""Floor 4, expressions. How operands lie beside each other: shapes broadcast, axes collapsed.
+"""Floor 4, expressions. The common layout of operands: shapes broadcast, axes collapsed.
 
 All strides here are in elements, one row for each operand with the result last.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Indices of 32 bits suffice for less than this, with a block more than the elements on top.
+# Indices of 32 bits suffice below this, even with a block more than the elements.
 MOST_SHORT = (1 << 31) - (1 << 20)
 
 
@@ -41,10 +41,9 @@ def broadcast_strides(
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Axes that are left after collapsing: lengths, and for each operand its strides.
+    """The axes after collapsing: lengths, and for each operand its strides.
 
-    `first` is how far each operand's address is from the element at the lowest place, for axes that
-    were turned round.
+    `first` is the offset of each operand's address from its lowest element, for reversed axes.
     """
 
     lengths: tuple[int, ...]
@@ -55,9 +54,9 @@ class Layout:
 def collapsed(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> Layout:
     """The fewest axes that reach the same elements together.
 
-    Axes are sorted so that the result's last is the closest; one that all operands go through
-    backwards is turned round; an axis that continues the next one in all operands is joined to it.
-    The order of elements changes, which an elementwise function does not see.
+    Axes are sorted so that the result's last is the closest. An axis that all operands traverse
+    backwards is reversed. An axis that continues the next one in all operands is joined to it. This
+    changes the order of elements, which does not affect elementwise functions.
     """
     axes = [
         (length, [each[axis] for each in strides])
@@ -86,11 +85,11 @@ def collapsed(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> Lay
 def reshaped_strides(
     shape: tuple[int, ...], strides: tuple[int, ...], to: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """The strides with which the elements appear in the shape `to`, in C order; None where no
-    strides do that, so that it takes a copy. Both shapes hold as many elements, not none."""
+    """The strides with which the elements appear in the shape `to`, in C order; None if no strides
+    do, so that a copy is needed. Both shapes hold the same number of elements, not 0."""
     axes = [(n, step) for n, step in zip(shape, strides, strict=True) if n != 1]
     result = [0] * len(to)
-    # From the last axis on: runs of axes of both shapes with as many elements.
+    # From the last axis on: runs of axes of both shapes with the same number of elements.
     old, new = len(axes) - 1, len(to) - 1
     while new >= 0:
         if to[new] == 1:

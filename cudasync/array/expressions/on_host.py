@@ -1,4 +1,4 @@
-"""Floor 4, expressions. A tree computed by NumPy: what CPU arrays run."""
+"""Floor 4, expressions. Computes a tree by NumPy, for arrays on the CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Quiet:
-    """A context of NumPy 1, which has its settings by thread."""
+    """A stand-in for a context with NumPy 1, whose settings are per thread."""
 
     def run(self, function: Callable[..., Any], *operands: Any, **words: Any) -> None:
         with np.errstate(all="ignore"):
@@ -25,8 +25,8 @@ class _Quiet:
 
 
 _HAS_CONTEXTS = int(np.__version__.partition(".")[0]) >= 2
-# Contexts in which NumPy warns of nothing, each for one call at a time: to enter one takes a tenth
-# of the time that `errstate` does. Who takes one puts it back, unless something was raised in it.
+# Contexts in which NumPy does not warn, each for one call at a time. Entering one takes a tenth of
+# the time of `errstate`. A call takes a context and puts it back, unless it raises.
 QUIET: deque[Any] = deque()
 
 
@@ -40,7 +40,7 @@ def quiet() -> Any:
 
 
 def quietly(function: Callable[..., Any], *operands: Any) -> None:
-    """Call it, and have NumPy silent about what it does, as it is on a device."""
+    """Call it with NumPy's warnings silenced, as on a device."""
     try:
         context = QUIET.pop()
     except IndexError:
@@ -49,7 +49,7 @@ def quietly(function: Callable[..., Any], *operands: Any) -> None:
     QUIET.append(context)
 
 
-# A graph may have one call of it around many (`graph/parts/calling`): entering a context takes as
+# A graph may wrap one call of it around many (`graph/parts/calling`): entering a context takes as
 # long as a small addition.
 quietly.takes_many = True  # type: ignore[attr-defined]
 
@@ -57,13 +57,13 @@ quietly.takes_many = True  # type: ignore[attr-defined]
 def compute(tree: Expression, operands: Sequence[Any], result: np.ndarray[Any, Any]) -> None:
     """Write the value of `tree` to `result`; operands are arrays and numbers, by position.
 
-    What NumPy warns of is silent here, as it is on a device.
+    NumPy's warnings are silenced, as on a device.
     """
     quietly(compute_aloud, tree, operands, result)
 
 
 def compute_aloud(tree: Expression, operands: Sequence[Any], result: np.ndarray[Any, Any]) -> None:
-    """The same, and NumPy warns as it is set to."""
+    """`compute`, with NumPy's warnings as they are set."""
     if isinstance(tree, Apply) and not isinstance(tree.function.host, np.ufunc):
         np.copyto(result, _value(tree, operands, result))
     elif isinstance(tree, Apply):
@@ -74,7 +74,8 @@ def compute_aloud(tree: Expression, operands: Sequence[Any], result: np.ndarray[
 
 
 def direct(tree: Expression, operands: int) -> np.ufunc | None:
-    """The one ufunc that `tree` is, of all its operands in their order; None where it is more."""
+    """The single ufunc that equals `tree`, applied to all operands in order; None if there is
+    none."""
     if isinstance(tree, Apply) and isinstance(tree.function.host, np.ufunc):
         places = [each.position for each in tree.operands if isinstance(each, (Input, Scalar))]
         if places == list(range(operands)) and len(places) == len(tree.operands):
@@ -83,7 +84,7 @@ def direct(tree: Expression, operands: int) -> np.ufunc | None:
 
 
 def number(leaf: Scalar, value: Any) -> Any:
-    """A number as NumPy's of the dtype that it has in the tree."""
+    """A number as a NumPy scalar of its dtype in the tree."""
     return np.asarray(value).astype(leaf.dtype)
 
 

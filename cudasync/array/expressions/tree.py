@@ -1,7 +1,7 @@
 """Floor 4, expressions. A tree of elementwise functions, as a value.
 
-Equal trees are equal objects in a dict, and so one kernel. Every node has the dtype of what it
-gives; operands of `Apply` have the dtype that it computes in, so a cast is a node.
+Equal trees are equal keys of a dict, and so share one kernel. Every node has the dtype of its
+value. Operands of `Apply` have the dtype in which it computes, so a cast is a node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An element of the operand at `position`, which is an array."""
+    """An element of the array operand at `position`."""
 
     position: int
     dtype: DType
@@ -28,7 +28,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """The operand at `position`, which is a number, given anew at each launch."""
+    """The number operand at `position`, which each launch is given anew."""
 
     position: int
     dtype: DType
@@ -36,7 +36,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The place of the element in C order; for results whose other operands are scalars."""
+    """The index of the element in C order; for results whose other operands are scalars."""
 
     dtype: DType = INT64
 
@@ -51,7 +51,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A function of operands, which gives `dtype`."""
+    """A function of operands, with a result of `dtype`."""
 
     function: Function
     operands: tuple[Expression, ...]
@@ -62,7 +62,7 @@ Expression: TypeAlias = Input | Scalar | Index | Cast | Apply
 
 
 def cast(operand: Expression, dtype: DType) -> Expression:
-    """`operand` as this dtype: itself if it is."""
+    """`operand` as this dtype, or itself if it has it."""
     return operand if operand.dtype == dtype else Cast(operand, dtype)
 
 
@@ -72,9 +72,9 @@ def apply(function: Function, *operands: Expression) -> Expression:
 
 
 def substitute(tree: Expression, operands: Sequence[Expression]) -> Expression:
-    """`tree` with these expressions in the place of its inputs and scalars, by position.
+    """`tree` with these expressions in place of its inputs and scalars, by position.
 
-    So two trees become one: fusing is to substitute what produced an input.
+    This merges two trees: fusion substitutes the producer of an input.
     """
     if isinstance(tree, (Input, Scalar)):
         return operands[tree.position]
@@ -87,7 +87,7 @@ def substitute(tree: Expression, operands: Sequence[Expression]) -> Expression:
 
 
 def leaves(tree: Expression) -> list[Input | Scalar | Index]:
-    """The leaves from left to right, each as often as it stands there."""
+    """The leaves from left to right, with repetitions."""
     if isinstance(tree, Cast):
         return leaves(tree.operand)
     if isinstance(tree, Apply):
@@ -96,7 +96,7 @@ def leaves(tree: Expression) -> list[Input | Scalar | Index]:
 
 
 def name_of(tree: Expression) -> str:
-    """The functions in it, outermost first: what a kernel and its ops are called."""
+    """The names of its functions, outermost first: the name of the kernel and its ops."""
     if isinstance(tree, Apply):
         inner = [name_of(each) for each in tree.operands if isinstance(each, (Apply, Cast))]
         return "_".join([tree.function.name, *(each for each in inner if each != "cast")])

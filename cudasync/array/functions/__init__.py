@@ -1,1 +1,1 @@
-"""Floor 4, functions. Elementwise functions: what they take and give, in CUDA C and NumPy."""
+"""Floor 4, functions. Elementwise functions: dtypes of operands and results, CUDA C and NumPy."""

@@ -12,7 +12,7 @@ _SAME = {"iuf": "{0}"}
 
 
 def _rounding(name: str, text: str) -> Function:
-    """What leaves integers as they are."""
+    """A function that leaves integers unchanged."""
     return of_ufunc(name, {"iu": "{0}", "f": text})
 
 
@@ -21,7 +21,7 @@ def _imag(x: object) -> object:
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """NumPy's power; of integers to negative ones what is left of 1 / base, which NumPy refuses."""
+    """NumPy's power; an integer to a negative power, which NumPy refuses, is 1 / base truncated."""
     base, exponent = np.asarray(base), np.asarray(exponent)
     if exponent.dtype.kind != "i" or not (exponent < 0).any():
         return np.power(base, exponent)
@@ -31,8 +31,8 @@ def _power(base: Any, exponent: Any) -> Any:
     return np.where(is_below, left, np.power(base, np.where(is_below, 0, exponent)))
 
 
-# Integers are computed as unsigned ones of 64 bits and cut, since the overflow of signed ones is
-# undefined in C; compilers narrow that again.
+# Integers are computed as unsigned ones of 64 bits and cut, because signed overflow is undefined in
+# C; compilers narrow the operation again.
 _W = "unsigned long long"
 
 ARITHMETIC = (
@@ -68,7 +68,7 @@ ARITHMETIC = (
     of_ufunc("square", {"iu": f"({{T}})(({_W}){{0}} * ({_W}){{0}})", "f": "{0} * {0}"}),
     of_ufunc("reciprocal", {"f": "({T})1 / {0}"}),
     of_ufunc("sqrt", {"f": "sqrt({0})"}),
-    # As NumPy has it, a zero of either sign gives +0, and NaN itself.
+    # As in NumPy, a zero of either sign gives +0, and NaN gives NaN.
     of_ufunc(
         "sign",
         {

@@ -1,4 +1,4 @@
-"""Floor 4, functions. Comparisons, questions about a value, logic, bits and choice."""
+"""Floor 4, functions. Comparisons, tests of a value, logic, bits and choice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _where(condition: Any, x: Any, y: Any, out: Any = None) -> Any:
     return out
 
 
-# A shift by the width of the type and more, or by less than nothing, leaves the sign alone.
+# A shift by at least the width of the type, or by a negative number, leaves only the sign.
 _SHIFT = "(unsigned long long){1} < 8 * sizeof({T}) ? ({T})({0} %s {1}) : "
 _LEFT = "(unsigned long long){1} < 8 * sizeof({T}) ? ({T})((unsigned long long){0} << {1}) : ({T})0"
 

@@ -1,10 +1,9 @@
-"""Floor 4, functions. One elementwise function: dtypes, CUDA C for each kind, NumPy's like.
+"""Floor 4, functions. One elementwise function: dtypes, CUDA C for each kind, NumPy's equivalent.
 
 A text is an expression of CUDA C in `{0}`, `{1}`, ..., the names of variables that hold the
-operands, and `{T}`, their type. It stands under the letters of the kinds of dtype that it is for;
-"e" is float16, where that needs a text of its own: its values are floats that float16 can hold,
-and what comes out is rounded to such a one by who writes the kernel. Texts may call what
-`helpers` has.
+operands, and `{T}`, their type. Its keys are letters of the kinds of dtype that it is for. "e" is
+float16, if that needs a text of its own: its values are floats that float16 can represent, and the
+kernel's generator rounds the result to float16. Texts may call the functions in `helpers`.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _WORDS = {"b": "bool", "i": "signed integers", "u": "unsigned integers", "f": "f
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """An elementwise function. There is one object of each, so they compare by identity.
+    """An elementwise function. Each has one object, so functions compare by identity.
 
-    All operands have one dtype, but the first of a `selects`, which is bool. `is_wide` has float32
-    computed in float64 on a device, where CUDA's own would be more than 2 ulp off.
+    All operands have one dtype, except the first of a `selects`, which is bool. `is_wide` computes
+    float32 in float64 on a device, where CUDA's own function would be more than 2 ulp off.
     """
 
     name: str
@@ -46,7 +45,7 @@ class Function:
         return "".join(dict.fromkeys("".join(self.texts).replace("e", "f")))
 
     def accept(self, dtype: DType) -> None:
-        """Raise TypeError unless operands may be of this dtype, once they are promoted."""
+        """Raise TypeError unless operands may have this dtype, once they are promoted."""
         if dtype.kind not in self.takes:
             raise TypeError(
                 f"{self.name} takes {self._taken()}, not {dtype}: "
@@ -65,11 +64,11 @@ class Function:
         return "float32" if "f" in self.takes else "int64"
 
     def gives(self, dtype: DType) -> DType:
-        """The dtype of the result for operands of this one."""
+        """The dtype of the result for operands of `dtype`."""
         return BOOL if self.gives_bool else dtype
 
     def text(self, dtype: DType, operands: tuple[str, ...], c_type: str) -> str:
-        """The CUDA C of it for operands of this dtype, held in these variables of this type."""
+        """Its CUDA C for operands of this dtype, in these variables of type `c_type`."""
         kind = "e" if dtype == FLOAT16 and "e" in self.texts else dtype.kind
         template = next(text for kinds, text in self.texts.items() if kind in kinds)
         if self.is_wide and dtype == FLOAT32:
@@ -79,11 +78,11 @@ class Function:
 
 
 def of_ufunc(name: str, texts: Mapping[str, str], **facts: bool) -> Function:
-    """The function that NumPy has as a ufunc of this name."""
+    """The function with NumPy's ufunc of this name."""
     ufunc = getattr(np, name)
     return Function(name, arity_of(ufunc), texts, ufunc, **facts)
 
 
 def arity_of(ufunc: np.ufunc) -> int:
-    """How many operands it takes."""
+    """The number of its operands."""
     return ufunc.nargs - ufunc.nout

@@ -1,12 +1,12 @@
-"""Floor 4, functions. CUDA C that texts call: what C has not, or has otherwise than NumPy."""
+"""Floor 4, functions. CUDA C that texts call: functions that C lacks, or defines unlike NumPy."""
 
 from __future__ import annotations
 
 from cudasync.array.functions import logarithms, philox, quantile
 
-# By name, with the names of those that each calls itself: a kernel gets what it uses.
+# By name; `_CALLS` has the helpers that a helper calls. A kernel gets the helpers that it uses.
 HELPERS: dict[str, str] = {
-    # float16 as bits, and the floats that stand for it.
+    # float16 as bits, and as floats.
     "from_half": """\
 __device__ float from_half(unsigned short bits) {
     float value;
@@ -46,7 +46,7 @@ template <class T> __device__ T remainder_signed(T a, T b) {
     T rest = a % b;
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }""",
-    # Floor division and remainder that go together, as Python's divmod of floats.
+    # Floor division and remainder that agree, as Python's divmod of floats.
     "divide_floor": """\
 template <class T> __device__ T divide_floor(T a, T b) {
     if (b == 0) return a / b;
@@ -64,7 +64,7 @@ template <class T> __device__ T remainder_floor(T a, T b) {
     if (rest == 0) return copysign((T)0, b);
     return (b < 0) != (rest < 0) ? rest + b : rest;
 }""",
-    # By squaring, with wrap. An exponent below 0 gives what is left of 1 / base in integers.
+    # By squaring, with wrap. An exponent below 0 gives 1 / base truncated to an integer.
     "power": """\
 template <class T> __device__ T power(T base, T exponent) {
     if (exponent < 0) {
@@ -78,10 +78,10 @@ template <class T> __device__ T power(T base, T exponent) {
     }
     return (T)result;
 }""",
-    # CUDA's own rounds a product down on its way, which takes a processor several instructions. The
-    # multiple of log 2 is found by adding a number whose last place is 1, and taken off in two
-    # parts (Cody and Waite); a polynomial of least squares is 4e-9 off; 2 to the multiple comes in
-    # two factors, so that results below the normal numbers are rounded once. NaN passes through.
+    # CUDA's own function rounds a product down, which takes a processor several instructions. Here
+    # the multiple of log 2 is found by adding a number whose last place is 1, and subtracted in two
+    # parts (Cody and Waite). A least-squares polynomial is 4e-9 off. 2 to the multiple comes in two
+    # factors, so that subnormal results are rounded once. NaN passes through.
     "exponential": """\
 __device__ float exponential(float x) {
     const float low = x < -104.0f ? -104.0f : x, at = low > 89.0f ? 89.0f : low;
@@ -95,8 +95,8 @@ __device__ float exponential(float x) {
     return sum * __int_as_float((power - half + 127) << 23);
 }
 __device__ double exponential(double x) { return exp(x); }""",
-    # Like that, in float64, the other way round in each second quarter. So far two parts of pi / 2
-    # are enough; beyond, and for what is no number, it is CUDA's.
+    # The same method in float64, with the negative reciprocal in each second quarter. Below 1e5 two
+    # parts of pi / 2 are enough; beyond it, and for NaN, CUDA's function is used.
     "tangent_of": """\
 __device__ float tangent_of(float x) {
     const double wide = x;
@@ -136,7 +136,7 @@ _CALLS |= dict.fromkeys(
 
 
 def needed_by(text: str) -> list[str]:
-    """The helpers that `text` calls, those that they call themselves first."""
+    """The helpers that `text` calls, after those that they call themselves."""
     called = [name for name in HELPERS if f"{name}(" in text]
     called += [each for name in called for each in _CALLS.get(name, ())]
     return [source for name, source in HELPERS.items() if name in called]

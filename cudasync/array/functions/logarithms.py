@@ -1,14 +1,14 @@
-"""Floor 4, functions. CUDA C of what is a logarithm: powers and inverse hyperbolic functions.
+"""Floor 4, functions. CUDA C of functions by logarithms: powers and inverse hyperbolic functions.
 
-Of float32, computed in float64, so that only what is rounded at the end counts. The logarithm to
-base 2 is 4e-12 off, relatively, by a polynomial in the square of (m - 1) / (m + 1); a power of 2 is
-2e-9 off by one of degree 6, both of least squares: a fortieth of a unit in the last place. CUDA's
-own for float64 are correct to the last bits of those, in three to eight times as long without a
-GPU; for float32 they are up to 4 ulp off.
+float32 is computed in float64, so that only the final rounding counts. The logarithm to base 2 has
+a relative error of 4e-12, by a polynomial in the square of (m - 1) / (m + 1). A power of 2 has
+2e-9, by a polynomial of degree 6. Both are least-squares fits, and together a fortieth of a unit in
+the last place. CUDA's own functions for float64 are correct to the last bits, but take three to
+eight times as long without a GPU; those for float32 are up to 4 ulp off.
 
-What is special is what C says. Of `pow`: 1 to anything and anything to 0 are 1, a negative base has
-a power for whole exponents only, and the sign of an odd one. Near 0, where a logarithm of nearly 1
-has few digits, an inverse function is its series.
+Special cases follow C. For `pow`: 1 to any power and anything to the power 0 are 1; a negative base
+has a power only for whole exponents, and the sign of the power for odd ones. Near 0, where a
+logarithm of nearly 1 has few digits, an inverse function uses its series.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Floor 4, functions. Philox4x32-10: random bits from a key and a counter, and integers of them.
+"""Floor 4, functions. Philox4x32-10: random bits from a key and a counter, and integers from them.
 
 Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The counter's
-low half says which number it is, the high half which attempt at it. NumPy's like gives the same
-bits as the CUDA C.
+low half is the index of the number, the high half the attempt at it. The NumPy version gives the
+same bits as the CUDA C.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __device__ Random philox(
 }"""
 
 # Lemire, "Fast random integer generation in an interval", ACM TOMACS 29 (2019): the high half of a
-# product, anew where the low half is among the 2^64 mod `range` too many.
+# product; the draw is repeated if the low half is among the 2^64 mod `range` surplus values.
 BELOW = """\
 __device__ unsigned long long random_below(
     unsigned long long key, unsigned long long number, unsigned long long range)
@@ -51,7 +51,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _FACTORS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _STEPS = 0x9E3779B9, 0xBB67AE85
-# So many numbers at once: what is between the rounds stays in the cache.
+# This many numbers at once: intermediate values stay in the cache.
 PART = 1 << 13
 
 Numbers = np.ndarray[Any, np.dtype[np.uint64]]
@@ -81,7 +81,8 @@ def drawn(key: Any, start: Any, index: Numbers) -> Numbers:
 
 
 def below(key: Any, start: Any, limit: Any, index: Numbers) -> Numbers:
-    """For each index, a number below `limit`, as likely as any other; 0 stands for 2^64."""
+    """For each index, a number below `limit`, uniformly distributed; a limit of 0 stands for
+    2^64."""
     bits, count = drawn(key, start, index), int(limit)
     if count == 0:
         return bits

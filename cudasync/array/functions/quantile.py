@@ -1,8 +1,9 @@
 """Floor 4, functions. The quantile of the normal distribution, the same bits everywhere.
 
 Wichura, "Algorithm AS 241: the percentage points of the normal distribution", Applied Statistics 37
-(1988). It is computed in float64 by + - * / and the square root alone, which IEEE settles, the
-logarithm in its tails too: so a device and NumPy agree to the bit, as their libraries do not.
+(1988). It is computed in float64 by + - * / and the square root alone, which IEEE defines,
+including the logarithm in its tails. So a device and NumPy agree to the bit, where their libraries
+do not.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-# Numerator and denominator, the highest power first: in the middle, in the tails, far out there.
+# Numerator and denominator, the highest power first: in the middle, in the tails, far out.
 _MIDDLE = (
     (
         *(2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4),
@@ -107,7 +108,7 @@ def _value(coefficients: tuple[float, ...], of: Floats) -> Any:
 
 
 def quantile(u: Floats) -> Floats:
-    """The x that a normal number is below with probability `u`, which is within (0, 1)."""
+    """The x below which a normal number lies with probability `u`, which is within (0, 1)."""
     q = u - 0.5
     r = _SPLIT_SQUARED - q * q
     result: Floats = q * (_value(_MIDDLE[0], r) / _value(_MIDDLE[1], r))

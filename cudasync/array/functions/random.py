@@ -1,7 +1,7 @@
 """Floor 4, functions. Random numbers as functions of a key, the first number and the index.
 
-All are of uint64. So an element depends on nothing but its own number: not on the device, the grid
-or what else is computed.
+All operands are uint64. An element depends on its own number alone: not on the device, the grid or
+other elements.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cudasync.array.functions.philox import PART, Numbers, below, drawn
 from cudasync.array.functions.quantile import quantile
 
 _DRAWN = "philox({0}, {1} + {2}, 0).low"
-# In the middle of one of 2^52 parts of (0, 1): a number of 53 bits, and so is 1 less it.
+# The middle of one of 2^52 parts of (0, 1): a number u of 53 bits, and so is 1 - u.
 _INSIDE = f"((double)({_DRAWN} >> 12) + 0.5) * {2.0**-52!r}"
 
 

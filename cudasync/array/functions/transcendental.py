@@ -1,6 +1,6 @@
-"""Floor 4, functions. Exponentials, logarithms, trigonometry and what is about a float's bits.
+"""Floor 4, functions. Exponentials, logarithms, trigonometry and the bits of floats.
 
-Those with more than 2 ulp of error in CUDA's float32 are wide. (CUDA C++ Programming Guide,
+Functions whose error in CUDA's float32 exceeds 2 ulp are wide. (CUDA C++ Programming Guide,
 "Mathematical Functions", maximum ulp error)
 """
 

@@ -22,7 +22,7 @@ _getframe = sys._getframe
 
 
 class _Output(NamedTuple):
-    """One result: the operation, which of the arrays it takes, and what else it is called with."""
+    """One result: its operation, the arrays that the operation takes, and its other operands."""
 
     operation: Operation
     taken: tuple[int, ...]
@@ -33,7 +33,7 @@ class Elementwise:
     """A function of arrays that is one kernel, made by `cs.elementwise`.
 
     Call it with arrays of one device, or of the CPU, whose shapes broadcast. Returns at once.
-    `out=` takes the result, as for `xp`'s functions.
+    `out=` takes the result, as in `xp`'s functions.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -45,12 +45,12 @@ class Elementwise:
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, out: Any = None) -> Any:
-        """The results for these arguments, as if each operation ran by itself, bit for bit.
+        """The results for these arguments, bit for bit as if each operation ran by itself.
 
-        The function is called once for the dtypes of its arrays, the values of its other
-        arguments, and those of the numbers and arrays that it names from outside; what else it
-        depends on is taken as it was then. What it raises is raised here. TypeError if it asks
-        for values, shapes or parts, or returns anything but what it computed.
+        The function is called once for the dtypes of its arrays, the values of its other arguments,
+        and those of the numbers and arrays that it names from outside. Its other dependencies count
+        as they were at that call. Its exceptions are raised here. TypeError if it asks for values,
+        shapes or parts, or returns anything but its computed values.
         """
         if any(isinstance(each, Tracer) for each in args):
             return self._function(*args)
@@ -76,7 +76,7 @@ class Elementwise:
 
     @property
     def signatures(self) -> int:
-        """How many signatures it was traced for, of those that it remembers."""
+        """The number of signatures it was traced for, as far as it remembers them."""
         return len(self._known)
 
     def _into(
@@ -94,7 +94,7 @@ class Elementwise:
 
     def _named(self) -> list[Any]:
         """The numbers and arrays from outside that the function names, as part of the key."""
-        # What is known keeps the arrays, so no other has the id of one meanwhile.
+        # `_known` keeps the arrays alive, so no other array has the id of one.
         return [(name, kind_from_outside(value)) for name, value in named_by(self._function)]
 
     def _traced(self, args: tuple[Any, ...], arrays: list[Any]) -> tuple[tuple[_Output, ...], bool]:
@@ -146,7 +146,7 @@ def _operands(output: _Output, arrays: list[Any]) -> tuple[Any, ...]:
 
 
 def _kind(argument: Any) -> Any:
-    """What of an argument the function may depend on."""
+    """The property of an argument on which the function may depend."""
     if hasattr(type(argument), "__cudasync_plan__"):
         return argument.dtype
     return kind_of_value(argument)

@@ -1,4 +1,4 @@
-"""Floor 4, fused functions. What a traced function names from outside: part of its signature."""
+"""Floor 4, fused functions. Outside names of a traced function, as part of its signature."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ NUMBERS = (bool, int, float, np.generic)
 
 
 class Identity(NamedTuple):
-    """Something that is the same as long as it is this very thing."""
+    """The identity of an object, as part of a key."""
 
     address: int
     kind: str
 
 
 def named_by(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """The numbers and arrays among the globals that `function` names, and all of its closure."""
+    """The numbers and arrays among the globals that `function` names, and its whole closure."""
     code = getattr(function, "__code__", None)
     globals_ = getattr(function, "__globals__", {})
     for name in () if code is None else code.co_names:
@@ -37,14 +37,14 @@ def named_by(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def kind_of_value(value: Any) -> Any:
-    """A value as part of a signature: 1, 1.0 and True are equal, and -0.0 and 0.0; NaN equals
-    nothing. Raises TypeError for what can not be hashed."""
+    """A value as part of a signature. It tells 1, 1.0 and True apart, and 0.0 and -0.0, which are
+    equal; NaN equals itself. Raises TypeError for a value that cannot be hashed."""
     hash(value)
     return type(value), value if value == value else None, repr(value)
 
 
 def kind_from_outside(value: Any) -> Any:
-    """The same of what a function names: an array is itself, as is what can not be compared."""
+    """A named value as part of a signature: a number by value, anything else by identity."""
     if isinstance(value, NUMBERS):
         return type(value), repr(value)
     return Identity(id(value), type(value).__name__)

@@ -1,7 +1,7 @@
-"""Floor 4, fused functions. What a function is called with while it is traced.
+"""Floor 4, fused functions. Tracers: the arguments of a function while it is traced.
 
-A tracer stands for an array: operations on it make an expression and push nothing. It knows its
-dtype, by the rules that arrays follow, and has no shape and no values.
+A tracer stands for an array: operations on it make an expression and push nothing. It has a dtype,
+by the rules of arrays, but no shape and no values.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from cudasync.array.elementwise.operation import Operation
     from cudasync.array.expressions.tree import Expression
 
-# Beyond so many places where an operand is read, the text of the kernel is no help any more.
+# Beyond this many reads of operands, a fused kernel no longer helps.
 MOST_LEAVES = 1000
 
 
 class Trace:
-    """One tracing: the operands so far, arrays and numbers, by their positions in expressions."""
+    """One tracing: its operands so far, arrays and numbers, by their positions in expressions."""
 
     def __init__(self, arrays: list[Any]) -> None:
         self.operands: list[Any] = list(arrays)
 
     def array(self, array: Any) -> int:
-        """The position of an array, which may be one of those before."""
+        """The position of an array, which may be known already."""
         for at, each in enumerate(self.operands):
             if each is array:
                 return at
@@ -40,17 +40,17 @@ class Trace:
         return len(self.operands) - 1
 
     def number(self, value: Any) -> int:
-        """A position for a number: each use has its own, since each has a dtype."""
+        """A position for a number: each use has its own, because each has a dtype."""
         self.operands.append(value)
         return len(self.operands) - 1
 
 
 class Tracer:
-    """An array in the function that is traced."""
+    """A stand-in for an array in the function that is traced."""
 
     __slots__ = ("leaves", "trace", "tree")
 
-    # NumPy's scalars leave the operation to us; plans are never found by it.
+    # NumPy's scalars leave the operation to this class; plans are never found by it.
     __array_ufunc__ = None
     _layout = None
 
@@ -70,7 +70,7 @@ class Tracer:
     def __cudasync_trace__(
         operation: Operation, operands: tuple[Any, ...], target: Any
     ) -> Callable[[tuple[Any, ...], FrameType], Any]:
-        """What to call in the place of a plan, for operands one of which is a tracer."""
+        """The function to call in place of a plan, if an operand is a tracer."""
         if target is not None:
             raise TypeError(
                 f"{operation.name}: an elementwise function writes nowhere; call it with out="
@@ -103,7 +103,7 @@ class Tracer:
 
 
 for _name, _operator in vars(Arithmetic).items():
-    # What works in place gives a new one, and the name is bound to it.
+    # An in-place operator falls back to the plain one, and rebinds the name.
     if callable(_operator) and (not _name.startswith("__i") or _name == "__invert__"):
         setattr(Tracer, _name, _operator)
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class HostArray(Array):
     """An n-dimensional array in the process's memory, whose operations are ops of the engine.
 
-    Made by `xp` with `device="cpu"`, and by `x.to_device("cpu")`. It has what `Array` has, but
-    no kernel takes it.
+    Made by `xp` with `device="cpu"`, and by `x.to_device("cpu")`. It supports everything that
+    `Array` does, but no kernel takes it.
     """
 
     __slots__ = ()
@@ -56,9 +56,9 @@ class HostArray(Array):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule with this array's memory; waits for what wrote it.
+        """A DLPack capsule with this array's memory; waits for its writers.
 
-        What the consumer does is not seen by the engine. Raises BufferError for another device.
+        The engine does not see what the consumer does. Raises BufferError for another device.
         """
         if stream is not None:
             raise ValueError("an array on the CPU is exported without a stream")
@@ -67,18 +67,18 @@ class HostArray(Array):
         return view.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
     def numpy(self, *, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """A copy as a NumPy array, or in `out`. Waits for what wrote this array, and for nothing
-        else but ops on `out`."""
+        """A copy as a NumPy array, or in `out`. Waits for the writers of this array, and with `out`
+        for ops on it, but for nothing else."""
         if out is not None:
             return fetched(self, out)
         if self._allocation.known[0] is not self._layout:
             check_size(self.shape, self.nbytes, CPU)
         wait_for_writers([self.region], None)
-        # In no variable: it would outlive the array, whose memory then does not go on.
+        # In no variable: that would outlive the array, whose memory then could not be reused.
         return view_of(self).copy()
 
     def __getitem__(self, index: Any) -> Array:
-        """A view, or a new array, as `Array` has it."""
+        """A view, or a new array, as in `Array`."""
         if has_arrays(index):
             from cudasync.array.picking.indexed import get
 
@@ -87,7 +87,7 @@ class HostArray(Array):
         return super().__getitem__(index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Write to a view, as `Array` does."""
+        """Write to a view, as in `Array`."""
         if has_arrays(index):
             from cudasync.array.picking.indexed import put
 
@@ -96,12 +96,13 @@ class HostArray(Array):
         assign(self[index], value, sys._getframe(1), uploaded)
 
     def copy(self) -> Array:
-        """A new array with the same elements, contiguous whatever this one is. Does not wait."""
+        """A new array with the same elements, always contiguous. Does not wait."""
         made: Array = COPY((self,), user_frame())
         return made
 
     def to_device(self, device: Any, /, *, stream: None = None) -> Array:
-        """This array on a device, an ordinal or `cs.Device`; itself for "cpu". Does not wait."""
+        """A copy on a device, an ordinal or `cs.Device`; the array itself for "cpu". Does not
+        wait."""
         if stream is not None:
             raise ValueError("to_device is ordered by the engine and takes no stream: leave it out")
         if device == CPU:
@@ -112,7 +113,7 @@ class HostArray(Array):
         return made
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
-        """By value: waits for it."""
+        """Pickle by value: waits for the array."""
         return _restored, (self.numpy(),)
 
 
@@ -120,7 +121,7 @@ HostArray.__cudasync_result__ = HostArray
 
 
 class ReadOnlyHostArray(HostArray):
-    """An array over memory whose owner forbids to write to it; so are its views."""
+    """An array over memory that its owner lent as read-only; views of it are read-only, too."""
 
     __slots__ = ()
 
@@ -130,7 +131,7 @@ class ReadOnlyHostArray(HostArray):
 
 
 def new_on_host(shape: tuple[int, ...], dtype: DType) -> HostArray:
-    """An array on the CPU with whatever the memory held. TypeError for Python's objects."""
+    """An uninitialised array on the CPU. TypeError for a dtype of Python objects."""
     if dtype.hasobject:
         raise TypeError(f"dtype {dtype} has no fixed size; an array can not hold it")
     layout = contiguous(HostArray, dtype, shape, CPU)
@@ -139,7 +140,7 @@ def new_on_host(shape: tuple[int, ...], dtype: DType) -> HostArray:
 
 
 def uploaded(host: np.ndarray[Any, Any], device: Any = CPU) -> HostArray:
-    """An array on the CPU with a copy of `host`, which was made when this returns."""
+    """An array on the CPU with a copy of `host`; the copy is complete when this returns."""
     made = new_on_host(host.shape, host.dtype)
     np.copyto(view_of(made), host)
     return made

@@ -1,8 +1,8 @@
 """Floor 4, host. Arrays over other libraries' memory on the CPU, by DLPack. Nothing is copied.
 
-The memory is the producer's, and is held until the last array, op and export over it is gone. What
-the producer does with it meanwhile is not seen by the engine, unless it is NumPy's array and an
-op's declared operand: then its bytes are the same in the engine's map.
+The memory is the producer's, and is kept until the last array, op and export over it is gone. The
+engine does not see the producer's accesses meanwhile. For a NumPy array it sees ops that declare
+the array, because these name the same bytes in the engine's map.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LentBytes(HostBytes):
 
 
 class _Span:
-    """Bytes in a row, for NumPy, whose array over them holds this, and so the tensor."""
+    """A range of bytes for NumPy; the array over them keeps this object, and so the tensor."""
 
     def __init__(
         self, tensor: np.ndarray[Any, Any], start: int, size_bytes: int, is_read_only: bool
@@ -54,13 +54,14 @@ class _Span:
 
 
 def lent(producer: Any) -> HostArray:
-    """An array over memory of a producer on the CPU, which is read-only where that is said.
+    """An array over memory of a producer on the CPU, read-only if the producer says so.
 
-    Raises BufferError for what the protocol can not share, and for a capsule of another device.
+    Raises BufferError for memory that the protocol cannot share, and for a capsule of another
+    device.
     """
     if isinstance(producer, np.ndarray):
         tensor, is_read_only = producer, not producer.flags.writeable
-        # DLPack's own limits, as for any other library.
+        # This raises at DLPack's own limits, as for any other library.
         np.from_dlpack(producer)
     else:
         tensor, is_read_only = _taken(producer)
@@ -69,7 +70,7 @@ def lent(producer: Any) -> HostArray:
     region = span(start, tensor.shape, tensor.strides, tensor.itemsize)
     memory = LentBytes(tensor, region, is_read_only=is_read_only)
     if tensor.size and isinstance(producer, np.ndarray):
-        # The engine hears of the end of NumPy's own memory, not of a view's.
+        # The engine learns of the end of NumPy's own memory, not of a view's.
         resolve_one(producer, "writes")
     elif tensor.size:
         _hear_of_the_end(memory.bytes, region)
@@ -78,7 +79,7 @@ def lent(producer: Any) -> HostArray:
 
 
 class _Once:
-    """A producer of the one capsule that was taken from another."""
+    """A producer of a capsule that was taken from another producer."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
@@ -102,16 +103,16 @@ def _taken(producer: Any) -> tuple[np.ndarray[Any, Any], bool]:
         tensor = np.from_dlpack(_Once(capsule))
     except (RuntimeError, ValueError) as error:
         raise BufferError(f"the {type(producer).__name__} can not be shared: {error}") from error
-    # A producer of before 1.0 refuses to lend what must not be written: it can not say so.
+    # A producer from before 1.0 refuses to lend read-only memory: it cannot mark it.
     return tensor, is_versioned and not tensor.flags.writeable
 
 
-# What is lent now. A producer may lend the same bytes several times.
+# Regions that are lent now. A producer may lend the same bytes several times.
 _lent: dict[int, Region] = {}
 
 
 def _hear_of_the_end(memory: np.ndarray[Any, Any], region: Region) -> None:
-    """What comes to lie there is no heir to failures of what was lent."""
+    """Forget the bytes when they end: later memory there inherits no failures of theirs."""
     key = id(memory)
     _lent[key] = region
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HostMemory(NamedTuple):
-    """How many bytes the machine has. The system may lend more than that; an array never is."""
+    """The bytes of the machine. The system may lend more than that; no array is larger."""
 
     total_bytes: int
 
@@ -39,7 +39,7 @@ class Cpu:
         return "cpu"
 
     def memory(self) -> HostMemory:
-        """What the machine has."""
+        """The memory of the machine."""
         return HostMemory(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
     def __reduce__(self) -> str:
@@ -48,9 +48,9 @@ class Cpu:
 
 CPU = Cpu()
 
-# What an op that is run where it is pushed makes at most, of eight bytes an element.
+# The largest result of an op that runs in its push, with eight bytes an element.
 _MOST_SMALL = 8192
-# What no array has as its layout.
+# A value that equals the layout of no array.
 UNKNOWN: tuple[Any, Any] = (0, None)
 
 
@@ -63,22 +63,22 @@ class HostBytes:
     dlpack_device = (DLPACK_CPU, 0)
     life = None
 
-    # A layout of the whole memory and NumPy's view for arrays that have it: making one takes as
-    # long as to add a few numbers. In one slot, for two threads may look for two layouts.
+    # A layout of the whole memory, and NumPy's view for arrays of that layout: making a view takes
+    # as long as adding a few numbers. One slot, because two threads may look for two layouts.
     known: tuple[Any, Any]
 
     def __init__(self, size_bytes: int) -> None:
         self.known = UNKNOWN
         self.handed = Handed()
         self.bytes = np.empty(size_bytes, np.uint8)
-        # So that the engine hears of its end: what comes to lie there is no heir to its failures.
+        # So that the engine learns of its end: later memory there inherits no failures.
         self.ptr = resolve_one(self.bytes, "writes").start
 
 
 class SmallBytes(HostBytes):
-    """The same for few bytes that an op overwrites whole before anybody reads them: they go on to
-    the next result of this layout, with all that was worked out about them. For what the engine has
-    to be told of new memory costs more than such an op."""
+    """Memory for few bytes that an op overwrites whole before anybody reads them. It goes on to the
+    next result of this layout, with its region and view. Telling the engine of new memory would
+    cost more than such an op."""
 
     __slots__ = ("region",)
 
@@ -96,22 +96,22 @@ class SmallBytes(HostBytes):
 
     @property
     def bytes(self) -> np.ndarray[Any, Any]:  # type: ignore[override]
-        """NumPy's array, which has the memory."""
+        """NumPy's array, which owns the memory."""
         return self.known[1]  # type: ignore[no-any-return]
 
     def __del__(self) -> None:
         try:
             layout, memory = self.known
-            # Neither an op to come has it, nor a view that was handed out, nor another library.
+            # No op to come refers to it, no view that was handed out, and no other library.
             if getrefcount(memory) == _ALONE and not self.handed.parts:
                 layout.idle.append((self.known, self.ptr, self.region, self.handed))
         except AttributeError:
-            # It was never made: there was no memory.
+            # `__init__` failed: there was no memory.
             return
 
 
 def _references() -> int:
-    """What `getrefcount` says of the memory of a `SmallBytes` that nobody else has."""
+    """The `getrefcount` of a `SmallBytes`' memory without other references."""
     known = None, np.empty(1, np.uint8)
     _, memory = known
     return getrefcount(memory)
@@ -121,30 +121,30 @@ _ALONE = _references()
 
 
 def view_of(array: Any) -> np.ndarray[Any, Any]:
-    """NumPy's view of an array on the CPU, for ops that declare what they do with it."""
+    """NumPy's view of an array on the CPU, for ops that declare their accesses."""
     memory, layout = array._allocation, array._layout
     known, view = memory.known
     if known is layout:
         return view  # type: ignore[no-any-return]
     if not array.size:
-        # It may begin behind the end of its memory.
+        # Its address may be behind the end of its memory.
         return np.empty(array.shape, array.dtype)
     held, place = memory.bytes, array.ptr - memory.ptr
     view = np.ndarray(array.shape, array.dtype, held, place, array.strides)
     if memory.known is UNKNOWN and layout is not None and layout.high - layout.low == held.nbytes:
-        # From the first byte to the last: there is no other array of this layout in it.
+        # It covers all bytes: no other array of this layout lies in the memory.
         memory.known = layout, view
     return view
 
 
 def bytes_for(layout: Layout) -> HostBytes:
-    """New memory for an array of this layout; MemoryError where there is none."""
+    """New memory for an array of this layout; MemoryError if there is none."""
     check_size(layout.shape, layout.nbytes, layout.device)
     return HostBytes(layout.nbytes)
 
 
 def is_small(layout: Layout) -> bool:
-    """True if results of this layout, which is contiguous, go on to the next one's."""
+    """True if memory of results with this contiguous layout is reused for the next result."""
     return 0 < layout.nbytes <= _MOST_SMALL
 
 

@@ -1,6 +1,6 @@
-"""Floor 4, host. An expression for operands of given layouts, on the CPU: a host op of NumPy's.
+"""Floor 4, host. A plan on the CPU: an expression for operands of given layouts as a host op.
 
-NumPy lets the GIL go in its loops, so such ops run beside each other and beside those of devices.
+NumPy releases the GIL in its loops, so such ops overlap each other and ops of devices.
 """
 
 from __future__ import annotations
@@ -64,24 +64,25 @@ class HostPlan:
         self.result = result
         self.name = name_of(tree)
         self._are_arrays = [each is not None for each in operands]
-        # Of one operation on the operands as they are.
+        # Set if the tree is one ufunc of the operands in order.
         self._ufunc: Any = direct(tree, len(self.operands))
         self._numbers = [each for each in leaves(tree) if isinstance(each, Scalar)]
-        # By position, the number of a ufunc that came last, and NumPy's: constants come again.
+        # By position, the last number given to the ufunc, and NumPy's scalar for it: constants
+        # recur.
         self._last: dict[int, tuple[Any, Any]] = {}
-        # What most operations on few numbers are: one ufunc, and a result whose memory goes on.
+        # The usual operation on few numbers: one ufunc, and a result with reused memory.
         self._is_short = self._ufunc is not None and is_small(result)
         self._is_pair = self._are_arrays == [True, True]
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
-        """Push the operation; a new array with its result, at once."""
+        """Push the operation; returns a new array with its result, at once."""
         result = self.result
         engine = maybe_engine() or current_engine()
         if not self._is_short or not engine._is_direct or result.size > engine._most_at_once:
             made = result_over(bytes_of_result(result), result)
             self.into(operands, made, frame)
             return made
-        # The same, written out: what is called here counts for as much as the addition.
+        # `into`, inlined: a call here costs as much as the addition.
         if _dead:
             reap()
         try:
@@ -107,13 +108,13 @@ class HostPlan:
         made = result_over(memory, result, memory.region)
         op = at_once.push(engine, run, (reads, (), (memory.region,)), self.name, frame)
         if op.finished and op.failure is None:
-            # Else it is a worker's, which will run the op in it.
+            # Else a worker has it, which will run the op in this context.
             QUIET.append(context)
         return made
 
     def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Op | None:
-        """Push the operation with `target`, which has the result's layout, as its result; the op,
-        or None where there is nothing to do."""
+        """Push the operation with `target`, which has the result's layout, as its result; returns
+        the op, or None if there is nothing to do."""
         if _dead:
             reap()
         if not self.result.size:
@@ -125,7 +126,7 @@ class HostPlan:
         else:
             run = partial(quietly, partial(self._ufunc, *values, out=result))
         engine = current_engine()
-        # In this order: what records is not direct, and has no such bound.
+        # In this order: a recorder is not direct, and has no `_most_at_once`.
         if engine._is_direct and self.result.size <= engine._most_at_once:
             is_gapped = region.__class__ is Gapped
             regions = (reads, (region,), ()) if is_gapped else (reads, (), (region,))
@@ -135,7 +136,7 @@ class HostPlan:
         return engine._push(run, OpKind.HOST, reads=reads, writes=(region,), name=self.name)
 
     def _taken(self, operands: tuple[Any, ...]) -> tuple[tuple[Region, ...], list[Any]]:
-        """The regions of the arrays among the operands, and all of them as they are called with.
+        """The regions of the array operands, and all operands in the form for the call.
 
         OverflowError for an integer that its dtype does not hold.
         """

@@ -1,9 +1,9 @@
-"""Floor 4, memory. What is done when a device has no memory left, before anybody is refused.
+"""Floor 4, memory. Steps to find memory when a device has none left, before a refusal.
 
-In this order, with a try after each: the cache of the device is freed; frees that wait for a last
-use are waited for, the oldest first; cycles of garbage are collected, and the same once more; all
-work of the device is waited for. Inside of an op's function only
-what can end before the op does is waited for, and never all of the device.
+After each step the allocation is tried again. The steps: free the cache of the device; wait for
+frees that wait for a last use, the oldest first; collect cycles of garbage and repeat both; wait
+for all work of the device. Inside of an op's function it waits only for work that can end before
+the op does, and never for the whole device.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def allocated(
     allocate: Callable[[], DeviceBuffer],
     reap: Callable[[], None],
 ) -> DeviceBuffer:
-    """What `allocate` gives. `reap` pushes the frees of what died since.
+    """The result of `allocate`. `reap` pushes the frees of arrays that died since.
 
-    Raises OutOfMemoryError, with a table of what holds memory, where all is of no use.
+    Raises OutOfMemoryError, with a table of the holders of memory, if no step helps.
     """
     try:
         return allocate()
     except CudaError as error:
         if error.code != OUT_OF_MEMORY:
             raise
-        # Not the error itself: it refers to this frame, and so to all that its callers hold.
+        # Not the error itself: it refers to this frame, and so to everything that its callers hold.
         call = error.call
     if size_bytes <= device.memory().total_bytes:
         for _ in _remedies(device, size_bytes, reap):
@@ -53,10 +53,10 @@ def allocated(
 
 
 def _remedies(device: Device, size_bytes: int, reap: Callable[[], None]) -> Iterator[None]:
-    """Find memory that may be had, step by step; after each it is worth a try."""
+    """Free memory step by step; after each step an allocation is worth a try."""
     for finds in (_nothing, gc.collect):
-        # Arrays in cycles of garbage are dead, and nobody has noticed: those of a failed op's
-        # frames, for one.
+        # Arrays in cycles of garbage are dead, but not collected yet: for example in a failed op's
+        # frames.
         finds()
         empty_pools(device.ordinal)
         reap()
@@ -69,14 +69,14 @@ def _remedies(device: Device, size_bytes: int, reap: Callable[[], None]) -> Iter
 
 
 def _frees(device: Device, size_bytes: int) -> Iterator[None]:
-    """Wait for what is about to be freed, the oldest first, until enough may have come back."""
+    """Wait for pending frees, the oldest first, until enough memory may have come back."""
     found = 0
     for holding in holdings_of(device).all():
         free = holding.pending
         if free is None:
             continue
         try:
-            # Nobody is told of a failure by that: it is no affair of this caller.
+            # This wait reports no failure: the failure does not concern this caller.
             wait_for(free, None, caller_raises=False)
         except DeadlockError:
             continue
@@ -88,4 +88,4 @@ def _frees(device: Device, size_bytes: int) -> Iterator[None]:
 
 
 def _nothing() -> None:
-    """Nothing is to be found by that."""
+    """The first pass collects nothing."""

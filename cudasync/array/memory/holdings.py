@@ -1,7 +1,7 @@
-"""Floor 4, memory. What arrays have of a device's memory, from allocation until the free is over.
+"""Floor 4, memory. The device memory that arrays hold, from its allocation to the end of its free.
 
-Written down where memory is allocated and where it is freed, never where a block of the pool
-changes hands: so who uses memory again pays nothing for the books. Who asks goes through all of it.
+Allocations and frees are noted, never the reuse of a block in the pool. So reuse pays nothing for
+the bookkeeping; a query walks through all notes.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from cudasync.driver import Device, DeviceBuffer
     from cudasync.engine import Op
 
-# The notes are first swept at this many; from then on whenever they have doubled.
+# The notes are first swept at this number, and later whenever they have doubled.
 _SWEEP = 256
 
 
 class Holding:
-    """One allocation of memory, and how far its end has come."""
+    """One allocation of memory, and the state of its end."""
 
     __slots__ = ("at", "buffer", "code", "free", "whose")
 
     def __init__(self, buffer: DeviceBuffer, whose: weakref.ref[Allocation], op: Op) -> None:
         self.buffer = buffer
         self.whose = whose
-        # Of the call that allocated it.
+        # The place of the call that allocated it.
         self.code: CodeType = op._code
         self.at: int = op._at
-        # The op that frees it, once that is pushed. Weak, for an op refers to its engine; what
-        # nobody refers to any more is over.
+        # The op that frees it, once that is pushed. Weak, because an op refers to its engine; an op
+        # that nothing refers to is over.
         self.free: weakref.ref[Op] | None = None
 
     @property
@@ -46,7 +46,7 @@ class Holding:
 
     @property
     def pending(self) -> Op | None:
-        """The op that frees it, as long as that is not over."""
+        """The op that frees it, until that is over."""
         op = None if self.free is None else self.free()
         return None if op is None or op.finished else op
 
@@ -57,10 +57,10 @@ class Holding:
 
 
 class Tally:
-    """A number of bytes that any thread changes, and the most that it has been.
+    """A number of bytes that any thread changes, and its maximum.
 
-    Each change is one `append`. Whoever finds nobody at it adds them up, in their order, so the
-    most is that of this order; nobody waits for the one who does.
+    Each change is one `append`. A thread that finds no other thread adding adds them up in their
+    order, so the maximum is exact for this order. No thread waits for the one that adds.
     """
 
     __slots__ = ("_adding", "_changes", "_now", "_peak")
@@ -71,10 +71,10 @@ class Tally:
         self._now = self._peak = 0
 
     def add(self, size_bytes: int) -> None:
-        """So many more; a negative number is so many less."""
+        """Add bytes; a negative number subtracts."""
         self._changes.append(size_bytes)
         changes, adding = self._changes, self._adding
-        # A finaliser in the middle of it leaves its own to whom it interrupts.
+        # A finaliser that interrupts the adding leaves its change to the interrupted thread.
         while changes and not adding.is_held_here():
             try:
                 if not adding.acquire(blocking=False):
@@ -90,30 +90,30 @@ class Tally:
 
     @property
     def now(self) -> int:
-        """What it is, but for changes under way."""
+        """The current number, except for changes under way."""
         return self._now
 
     @property
     def peak(self) -> int:
-        """The most so far."""
+        """The maximum so far."""
         return self._peak
 
 
 class Holdings:
-    """All that arrays have on one device, in one life of its context."""
+    """All memory that arrays hold on one device, in one life of its context."""
 
     __slots__ = ("_roll", "_sweep_at", "made", "tally")
 
     def __init__(self) -> None:
         self._roll: Roll[Holding] = Roll()
         self._sweep_at = _SWEEP
-        # How often the driver was asked for memory, and gave it.
+        # Counts the successful allocations by the driver.
         self.made = Tickets()
-        # What was allocated and not yet freed.
+        # The bytes that were allocated and not yet freed.
         self.tally = Tally()
 
     def note(self, holding: Holding) -> None:
-        """Write down memory that was just allocated."""
+        """Note memory that was just allocated."""
         self._roll.add(holding)
         self.made.next()
         self.tally.add(holding.buffer.size_bytes)
@@ -122,7 +122,7 @@ class Holdings:
             self._sweep_at = max(_SWEEP, 2 * len(self._roll))
 
     def all(self) -> list[Holding]:
-        """What the device has not got back, the oldest first."""
+        """Memory that the device has not got back, the oldest first."""
         return [each for each in self._roll.all() if not each.is_over]
 
 
@@ -130,18 +130,18 @@ _holdings: dict[tuple[int, object], Holdings] = {}
 
 
 def holdings_of(device: Device) -> Holdings:
-    """Those of a device as it is now: a reset begins others."""
+    """The holdings of a device in its current life: a reset begins new ones."""
     key = device.ordinal, device.context.token
     found = _holdings.get(key)
     if found is None:
         for other in list(_holdings):
             if other[0] == key[0] and other != key:
                 _holdings.pop(other, None)
-        # dict.setdefault is one C call: all threads get the same.
+        # dict.setdefault is one C call: all threads get the same object.
         found = _holdings.setdefault(key, Holdings())
     return found
 
 
 def every_holdings() -> list[tuple[tuple[int, object], Holdings]]:
-    """By ordinal and life, as `POOLS` has them, of the devices that arrays were on."""
+    """The holdings of all devices that had arrays, by ordinal and life, as in `POOLS`."""
     return sorted(_holdings.copy().items(), key=lambda each: each[0][0])

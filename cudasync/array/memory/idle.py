@@ -1,4 +1,4 @@
-"""Floor 4, memory. Lists of the pools: what is idle, what is in use, how to let go of it."""
+"""Floor 4, memory. The lists of the pools: idle blocks, blocks in use, and freeing idle blocks."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ if TYPE_CHECKING:
 
 
 class Size:
-    """The blocks of one size: those that are idle, and those in use by their addresses.
+    """The blocks of one size: idle ones, and those in use by their addresses.
 
-    What is in use is held here, too. A block that dies in a cycle of garbage would else take its
-    allocation with it: its finaliser runs before `Block.__del__`, which could only bring back what
-    is about to be freed.
+    Blocks in use are held here, too. Otherwise a block that dies in a cycle of garbage would take
+    its allocation with it: the allocation's finaliser runs before `Block.__del__`, which could only
+    revive memory that is about to be freed.
     """
 
     __slots__ = ("idle", "in_use", "size_bytes")
 
     def __init__(self, size_bytes: int, most: int) -> None:
         self.size_bytes = size_bytes
-        # Of more than so many, the one that came first is freed.
+        # Beyond this many idle blocks, the oldest is freed.
         self.idle: deque[Allocation] = deque(maxlen=most)
         self.in_use: dict[int, Allocation] = {}
 
 
-# By device and by what the life of its context goes by: a reset ends the memory in it.
+# By device and token of its context's life: a reset ends the memory of a life.
 POOLS: dict[tuple[int, object], dict[int, Size]] = {}
 
 
 def empty_pools(ordinal: int | None = None) -> int:
-    """Let go of all idle blocks, of all devices or of that one; how many bytes that were.
+    """Drop all idle blocks, of all devices or of one; returns their bytes.
 
     They are freed as dead arrays are.
     """
     freed = 0
     for home in _homes(ordinal):
         while True:
-            # One at a time: what another thread takes meanwhile is not counted.
+            # One at a time: blocks that another thread takes meanwhile are not counted.
             try:
                 home.idle.pop()
             except IndexError:
@@ -48,18 +48,18 @@ def empty_pools(ordinal: int | None = None) -> int:
 
 
 def idle_bytes(ordinal: int | None = None) -> int:
-    """How many bytes are kept for results to come, on all devices or on that one."""
+    """The bytes that are kept for later results, on all devices or on one."""
     return sum(home.size_bytes * len(home.idle) for home in _homes(ordinal))
 
 
 def idle_bytes_of(life: tuple[int, object]) -> int:
-    """The same of one key of `POOLS`: what went with a reset is in none that counts."""
+    """The bytes kept under one key of `POOLS`; memory lost in a reset is under another key."""
     return sum(home.size_bytes * len(home.idle) for home in list(POOLS.get(life, {}).values()))
 
 
 def idle_allocations(ordinal: int) -> list[Allocation]:
-    """What is kept for results to come on that device."""
-    # deque.copy is one C call: others take from it meanwhile.
+    """The allocations that are kept for later results on that device."""
+    # deque.copy is one C call: other threads take from it meanwhile.
     return [each for home in _homes(ordinal) for each in home.idle.copy()]
 
 

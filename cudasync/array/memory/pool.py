@@ -1,11 +1,11 @@
 """Floor 4, memory. The bytes of results: kept when a result dies, for the next of that size.
 
-Nothing is remembered of who used a block and where. Its bytes have their history in the engine's
-map: whoever writes them next comes after all who used them, and an overwrite heals what a
-failed op left. So what is taken here has to be overwritten whole before it is read.
+The pool does not remember the users of a block. The engine's map has the history of its bytes: the
+next writer comes after all earlier users, and an overwrite heals damage of a failed op. So a block
+must be overwritten whole before it is read.
 
-There is no lock. `deque.pop` and `append` are one C call each: no two takers get the same block,
-and a finaliser may give one back anywhere. What is kept is bounded by the deque itself.
+There is no lock. `deque.pop` and `append` are one C call each, so no two takers get the same block,
+and a finaliser may give one back anywhere. The deque itself bounds the idle blocks.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from cudasync.driver import Device
     from cudasync.driver.ownership.context_life import Life
 
-# Idle blocks of one size are kept up to this many bytes, but always one; and of this many sizes.
+# Idle blocks are kept up to this many bytes a size, but always one, and for this many sizes.
 KEPT_BYTES = 64 << 20
 MOST_SIZES = 32
 
 
 def most_of(size_bytes: int) -> int:
-    """How many idle blocks of this size are kept."""
+    """The number of idle blocks of this size that are kept."""
     return max(1, min(64, KEPT_BYTES // size_bytes))
 
 
@@ -38,7 +38,7 @@ class Block:
     def __init__(self, taken: Allocation, home: Size) -> None:
         self._taken = taken
         self._home = home
-        # None of it is out, or it would not have come home.
+        # No part of it is handed out: otherwise it would have been freed.
         self.handed = taken.handed
         region = self.region = taken.region
         ptr = self.ptr = region[0]
@@ -47,8 +47,8 @@ class Block:
     def __del__(self) -> None:
         home = self._home
         taken = home.in_use.pop(self.ptr, None)
-        # What a foreign stream was handed may still be in use there when nothing of ours is left:
-        # it is freed, which takes longer than to be given to the next result.
+        # A foreign stream may still use memory that it was handed. Such a block is freed, which
+        # takes longer than reuse by the next result.
         if taken is not None and not self.handed.parts:
             home.idle.append(taken)
 
@@ -70,7 +70,7 @@ class Block:
 
 
 class Source:
-    """Where blocks of one size come from, on one device, in one life of its context."""
+    """The source of blocks of one size, on one device, in one life of its context."""
 
     __slots__ = ("_device", "_size_bytes", "_sizes")
 
@@ -79,13 +79,13 @@ class Source:
         self._size_bytes = max(1, size_bytes)
         for ordinal, life in list(POOLS):
             if ordinal == device.ordinal and life is not device.context.token:
-                # What it kept went with a reset.
+                # Its blocks were lost in a reset.
                 POOLS.pop((ordinal, life), None)
         self._sizes = POOLS.setdefault((device.ordinal, device.context.token), {})
 
     def take(self) -> Block:
-        """A block, with whatever it held. No driver call where one is idle; never waits, unless
-        memory is exhausted: see `Allocation`."""
+        """An uninitialised block. No driver call if one is idle; never waits, unless memory is
+        exhausted: see `Allocation`."""
         home = self._sizes.get(self._size_bytes)
         if home is None:
             home = size_among(self._sizes, self._size_bytes)
@@ -97,10 +97,10 @@ class Source:
 
 
 def size_among(sizes: dict[int, Size], size_bytes: int) -> Size:
-    """The lists of this size, which there were none of; with too many sizes all begin anew.
+    """New lists for this size; with too many sizes all lists begin anew.
 
-    What was idle is freed by that, and so is a block in use when it comes home to a list that
-    nobody holds but the blocks.
+    That frees all idle blocks. A block in use is freed when it returns to a list that only blocks
+    refer to.
     """
     if len(sizes) >= MOST_SIZES:
         sizes.clear()

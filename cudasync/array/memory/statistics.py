@@ -1,4 +1,4 @@
-"""Floor 4, memory. `memory_stats` and `empty_cache`: what arrays have of a device's memory now."""
+"""Floor 4, memory. `memory_stats` and `empty_cache`: the device memory that arrays hold now."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """What arrays have of one device's memory; printed, it is a table. All sizes are in bytes."""
+    """The memory of one device that arrays hold; printed, it is a table. All sizes are in bytes."""
 
     # The device's ordinal.
     device: int
-    # Of arrays that are alive, and of temporaries of ops in flight.
+    # Held by live arrays, and by temporaries of ops in flight.
     in_use_bytes: int
-    # Kept for results to come. `empty_cache` frees it, and so does an allocation that would fail.
+    # Kept for later results. `empty_cache` frees it, and so does an allocation that would fail.
     cached_bytes: int
-    # Of arrays that are gone, whose free has to wait for their last use.
+    # Held by dead arrays whose free waits for their last use.
     pending_bytes: int
-    # The most that arrays had at any time since the device's context began, all three together.
+    # The maximum of all three together since the device's context began.
     peak_bytes: int
-    # How often the driver was asked for memory since then: in the steady state that stands still.
+    # The number of allocations by the driver since then: constant in the steady state.
     allocation_count: int
-    # What the driver has; see `Device.memory`.
+    # The driver's figures; see `Device.memory`.
     held_bytes: int
     free_bytes: int
     total_bytes: int
 
     @property
     def other_bytes(self) -> int:
-        """What is neither free nor an array's: buffers, modules, other libraries and processes."""
+        """Bytes that are neither free nor an array's: buffers, modules, other libraries and
+        processes."""
         arrays = self.in_use_bytes + self.cached_bytes + self.pending_bytes
         return max(0, self.total_bytes - self.free_bytes - arrays)
 
@@ -60,8 +61,8 @@ class MemoryStats:
 
 
 class Allocated(TypedDict):
-    """What arrays have allocated on one device, how much of it is kept for results to come, and
-    the most that they had, in bytes."""
+    """The bytes that arrays have allocated on one device, the part of these that is kept for later
+    results, and their maximum."""
 
     device: int
     allocated_bytes: int
@@ -70,7 +71,7 @@ class Allocated(TypedDict):
 
 
 def allocated() -> list[Allocated]:
-    """For each device that arrays were on; no driver is asked, and nothing is walked through."""
+    """The allocations on each device that had arrays. Asks no driver, and walks through nothing."""
     return [
         Allocated(
             device=life[0],
@@ -83,10 +84,10 @@ def allocated() -> list[Allocated]:
 
 
 def memory_stats(device: DeviceLike | None = None) -> MemoryStats:
-    """What arrays have of a device's memory now; None for the current device. Does not wait.
+    """The memory of a device that arrays hold now; None for the current device. Does not wait.
 
-    One driver call and a walk through all allocations. Other threads go on meanwhile: each number
-    is right by itself.
+    One driver call and a walk through all allocations. Other threads go on meanwhile, so each
+    number is right only by itself.
     """
     where = current_device() if device is None else as_device(device)
     sizes = {"in use": 0, "cached": 0, "pending": 0}
@@ -109,11 +110,11 @@ def memory_stats(device: DeviceLike | None = None) -> MemoryStats:
 
 
 def empty_cache(device: DeviceLike | None = None) -> int:
-    """Free the memory that is kept for results to come; how many bytes that are.
+    """Free the memory that is kept for later results; returns its bytes.
 
     Of one device, or of all with None. Does not wait: each block is freed once its last use is
-    over. An allocation of an array that would fail does so by itself; what it is for is memory that
-    others want: buffers of the driver layer, other libraries, other processes.
+    over. An allocation of an array that would fail does this by itself. Call it to give memory to
+    others: buffers of the driver layer, other libraries, other processes.
     """
     from cudasync.array.allocation import reap
 
@@ -123,7 +124,7 @@ def empty_cache(device: DeviceLike | None = None) -> int:
 
 
 def idle_of(device: Device) -> set[int]:
-    """The addresses of what is kept for results to come."""
+    """The addresses of memory that is kept for later results."""
     return {each.region.start for each in idle_allocations(device.ordinal)}
 
 

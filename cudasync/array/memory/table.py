@@ -1,7 +1,8 @@
-"""Floor 4, memory. The table of what holds memory, for who is refused.
+"""Floor 4, memory. The table of the holders of memory in an `OutOfMemoryError`.
 
-Shapes are found by asking the garbage collector who refers to the memory, which no array pays for
-before. Not for all objects: a reference to a tuple that another thread is just making breaks that.
+It asks the garbage collector for the arrays that refer to the memory, so no array pays before an
+error. It does not ask about all objects: a reference to a tuple under construction in another
+thread breaks that tuple.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
     from cudasync.driver import Device
 
 OUT_OF_MEMORY = 2
-# So many rows are told; of arrays that are alike one.
+# The number of rows; equal arrays share one.
 _MOST_ROWS = 10
 
 
 class _Row(NamedTuple):
-    """Memory in use, as it is told of."""
+    """A row about memory in use."""
 
     size_bytes: int
     what: str
@@ -38,7 +39,7 @@ class _Row(NamedTuple):
 
 
 def refusal(call: str, device: Device, size_bytes: int) -> OutOfMemoryError:
-    """The error for an allocation of `size_bytes` that `device` refused for good, by that call."""
+    """The error for an allocation of `size_bytes` that `device` finally refused in `call`."""
     return OutOfMemoryError(
         OUT_OF_MEMORY,
         "CUDA_ERROR_OUT_OF_MEMORY",
@@ -50,7 +51,7 @@ def refusal(call: str, device: Device, size_bytes: int) -> OutOfMemoryError:
 
 
 def holders(device: Device) -> str:
-    """The largest arrays of a device that are alive, a line each."""
+    """The largest live arrays of a device, a line each."""
     idle = idle_of(device)
     used = [each for each in holdings_of(device).all() if state_of(each, idle) == "in use"]
     if not used:
@@ -86,7 +87,7 @@ def _row(holding: Holding, array: Any) -> _Row:
 
 
 def _with_arrays(used: list[Holding]) -> tuple[list[Holding], list[Any]]:
-    """Each of these with the largest array in its memory; None where there is none."""
+    """Each holding with the largest array in its memory, or None."""
     used = sorted(used, key=lambda holding: holding.buffer.ptr)
     starts = [holding.buffer.ptr for holding in used]
     found: list[Any] = [None] * len(used)
@@ -101,8 +102,9 @@ def _with_arrays(used: list[Holding]) -> tuple[list[Holding], list[Any]]:
 
 
 def _arrays(allocations: list[Any]) -> Iterable[Any]:
-    """The arrays on these: they refer to them, or to what stands in between."""
-    # Here, since these are built upon what asks for the table.
+    """The arrays on these allocations: they refer to them directly, or through a `Block` or
+    `Held`."""
+    # Imported here, because these modules are built upon the code that asks for the table.
     from cudasync.array.array import Array
     from cudasync.array.elementwise.recorded import Held
     from cudasync.array.memory.pool import Block
@@ -111,8 +113,8 @@ def _arrays(allocations: list[Any]) -> Iterable[Any]:
     layer = allocations
     while layer:
         referring = gc.get_referrers(*layer)
-        # By its type: to ask an object for its class may run code of the program's. One that
-        # another thread is just making has no address yet.
+        # `type(e)`: reading `__class__` may run code of the program. An array under construction in
+        # another thread has no address yet.
         found += [e for e in referring if issubclass(type(e), Array) and _has_memory(e)]
         layer = [each for each in referring if type(each) in (Block, Held)]
     return found

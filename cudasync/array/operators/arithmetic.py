@@ -1,7 +1,7 @@
 """Floor 4, operators. `+` and its kin: the standard's operators, reflected and in place.
 
-Each pushes one operation and returns at once. The plan is looked up here, since for small arrays
-nothing counts more than how soon the push is reached.
+Each pushes one operation and returns at once. The plan is looked up here, because for small arrays
+the time until the push decides the speed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cudasync.array.elementwise.operations import OPERATIONS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    # mypy can not name a type that is yet to be made of this one.
+    # mypy cannot name a subclass that does not exist yet.
     Unary = Callable[[Any], Any]
     Binary = Callable[[Any, Any], Any]
 
@@ -77,7 +77,7 @@ def _unary(name: str) -> Unary:
 
 
 class Arithmetic:
-    """The operators of an array. In place, the result's dtype has to be the array's own."""
+    """The operators of an array. In place, the result's dtype must be the array's own."""
 
     __slots__ = ()
 
@@ -125,11 +125,11 @@ class Arithmetic:
 
     __lt__, __le__ = _binary("less"), _binary("less_equal")
     __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
-    if not TYPE_CHECKING:  # Not what `object` has: they give an array.
+    if not TYPE_CHECKING:  # Unlike `object`'s, these return an array.
         __eq__, __ne__ = _binary("equal"), _binary("not_equal")
 
-    # Whether two arrays are one is asked of sets and dicts; their elements are not looked at.
+    # Sets and dicts compare arrays by identity, not by elements.
     __hash__ = object.__hash__
 
-    # NumPy's own operators leave an expression with an array of ours to us.
+    # NumPy's operators leave expressions with arrays of ours to this class.
     __array_ufunc__ = None

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def assign(part: Any, value: Any, frame: FrameType, upload: Callable[..., Any]) -> None:
     """Write `value`, which broadcasts to it, to a view; `upload` makes an array of host data.
 
-    TypeError where the value's dtype is of a kind that the view's does not hold, ValueError for
-    shapes that do not fit and what is read-only.
+    TypeError if the view's dtype cannot hold the kind of the value's dtype. ValueError for shapes
+    that do not fit, and for a read-only view.
     """
     if part.is_read_only:
         raise ValueError("the array that is assigned to is read-only: give x.copy()")
@@ -34,7 +34,7 @@ def assign(part: Any, value: Any, frame: FrameType, upload: Callable[..., Any]) 
 
 
 def accepted(value: Any, dtype: DType, device: Any, upload: Callable[..., Any]) -> Any:
-    """`value` as an operand that an array of `dtype` may be assigned, a number or an array."""
+    """`value`, a number or an array, as an operand that can be assigned to an array of `dtype`."""
     if type(value) in WEAK:
         goes_with(dtype, type(value))
     elif hasattr(type(value), "__cudasync_plan__"):
@@ -52,6 +52,6 @@ def accepted(value: Any, dtype: DType, device: Any, upload: Callable[..., Any]) 
 
 
 def _held(source: np.dtype[Any], target: np.dtype[Any]) -> None:
-    """A narrower dtype of the kind is all right, as in NumPy; another kind is not."""
+    """Accept a narrower dtype of the same kind, as NumPy does, but no other kind."""
     if source.kind != target.kind:
         promoted(supported(source), target)

@@ -12,7 +12,7 @@ _getframe = sys._getframe
 
 
 class Multiplying:
-    """The matrix product from either side. In place, it has to have the array's dtype and shape."""
+    """The matrix product from either side. In place, it must have the array's dtype and shape."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""Floor 4, operators. Where Python asks for an array's value: it waits for its writers only.
+"""Floor 4, operators. Python's requests for an array's value, which wait for its writers only.
 
-`float(x)`, `if x:`, `print(x)`, `np.asarray(x)` and `pickle.dumps(x)` do. In checks of our own an
-array is told by `outline`, which does not.
+`float(x)`, `if x:`, `print(x)`, `np.asarray(x)` and `pickle.dumps(x)` wait. The library's own error
+messages describe an array by `outline`, which does not wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Values:
-    """What needs the elements of an array."""
+    """The methods that need the elements of an array."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ class Values:
         return found if dtype is None else found.astype(dtype, copy=False)
 
     def item(self) -> Any:
-        """The one element as a number of Python; waits for it. ValueError for any other size."""
+        """The one element as a Python number; waits for it. ValueError for any other size."""
         if self.size != 1:
             raise ValueError(f"an array of shape {self.shape} is not one number")
         return self.numpy().item()
@@ -80,7 +80,7 @@ class Values:
         return self.numpy().item()
 
     def __repr__(self) -> str:
-        """The values, so it waits; where they can not be had, why."""
+        """The values, so it waits; if they are unavailable, the reason."""
         try:
             text = _shown(self, separator=", ", prefix=f"{type(self).__name__}(")
         except CudasyncError as error:
@@ -89,7 +89,8 @@ class Values:
         return f"{type(self).__name__}({text}{shape}, dtype={self.dtype}, device={where(self)})"
 
     def __str__(self) -> str:
-        """The values, so it waits. Raises RecordingError in a recording, where there are none."""
+        """The values, so it waits. Raises RecordingError in a recording, where there are no
+        values."""
         try:
             return _shown(self)
         except RecordingError:
@@ -105,12 +106,13 @@ class Values:
 
 
 def _shown(array: Any, **how: Any) -> str:
-    """The values as text, with NumPy's options; of a large array what these show, and no more."""
+    """The values as text, with NumPy's options; of a large array only the printed ones are
+    fetched."""
     options = np.get_printoptions()
     edge = options["edgeitems"]
     if array.size <= options["threshold"]:
         return np.array2string(array.numpy(), **how)
-    # The first and the last along each axis, and one in between that stands for all others.
+    # The first and the last along each axis, and one in between that stands for the others.
     places = []
     for length in array.shape:
         far = [(slice(edge), slice(edge)), (slice(-edge, None), slice(-edge, None))]
@@ -124,11 +126,11 @@ def _shown(array: Any, **how: Any) -> str:
 
 
 def where(array: Any) -> str:
-    """The device of an array, as one gives it."""
+    """The device of an array, in the form of a `device=` argument."""
     ordinal = getattr(array.device, "ordinal", None)
     return repr(str(array.device)) if ordinal is None else str(ordinal)
 
 
 def outline(array: Any) -> str:
-    """An array in a word, without its values."""
+    """A short description of an array, without its values."""
     return f"<{type(array).__name__} {array.shape} {array.dtype} on device {where(array)}>"

@@ -1,1 +1,1 @@
-"""Floor 4, picking. Elements by indices that are arrays themselves."""
+"""Floor 4, picking. Elements selected by index arrays."""

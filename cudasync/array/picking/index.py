@@ -1,8 +1,8 @@
-"""Floor 4, picking. What an index with arrays means: a view, and its axes that are picked.
+"""Floor 4, picking. The meaning of an index with arrays: a view, and its indexed axes.
 
-NumPy's rules. The index without its arrays gives a view; a mask takes as many axes as it has.
-Where all arrays and integers stand side by side, their dimensions stand there in the result, else
-they come first.
+The rules are NumPy's. The index without its arrays gives a view; a mask takes as many axes as it
+has. If all arrays and integers are adjacent, their dimensions stand in that place of the result;
+otherwise they come first.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Picked:
-    """Some axes of `view`, and the arrays that pick among their elements."""
+    """Some axes of `view`, and the arrays that index them."""
 
     view: Any
-    # The first axis that each array picks along.
+    # The first axis that each array indexes.
     axes: list[int]
     # As in the index: bool or integers.
     arrays: list[Any]
@@ -34,7 +34,8 @@ class Picked:
 
     @property
     def is_mask(self) -> bool:
-        """True for one mask and nothing else: its places differ, and no array need tell them."""
+        """True for a single mask: its places differ, and it can be written without an index
+        array."""
         return len(self.arrays) == 1 and self.arrays[0].dtype.kind == "b"
 
     def picked_axes(self) -> list[int]:
@@ -45,9 +46,9 @@ class Picked:
         ]
 
     def indices(self) -> tuple[list[Any], list[int]]:
-        """An integer array for each group of axes, and how many elements that has. Waits for masks.
+        """An integer array for each group of axes, and the length of each group. Waits for masks.
 
-        IndexError for shapes that do not broadcast, and for an axis that has nothing to pick.
+        IndexError for shapes that do not broadcast, and for an index into an axis without elements.
         """
         found, lengths = [], []
         for axis, array in zip(self.axes, self.arrays, strict=True):
@@ -64,10 +65,11 @@ class Picked:
 
 
 def picked(x: Any, index: Any, upload: Callable[..., Any]) -> Picked:
-    """What `index` picks of `x`; `upload` makes an array of host data. Waits for nothing.
+    """The elements that `index` selects from `x`; `upload` makes an array of host data. Does not
+    wait.
 
-    IndexError for what does not fit the shape, and for an index beyond it that is on the host;
-    TypeError for other dtypes than bool and integers; ValueError for another device.
+    IndexError for an index that does not fit the shape, and for a host index beyond it; TypeError
+    for dtypes other than bool and integers; ValueError for another device.
     """
     items = [_as_array(each) for each in (index if isinstance(index, tuple) else (index,))]
     if sum(1 for item in items if item is Ellipsis) > 1:
@@ -79,7 +81,7 @@ def picked(x: Any, index: Any, upload: Callable[..., Any]) -> Picked:
     axes: list[int] = []
     arrays: list[Any] = []
     advanced: list[int] = []
-    # Of the array, and of the view.
+    # The current axis of the array, and of the view.
     axis = at = 0
     for number, item in enumerate(items):
         count = _axes_taken(item)
@@ -106,7 +108,7 @@ def picked(x: Any, index: Any, upload: Callable[..., Any]) -> Picked:
 
 
 def _as_array(item: Any) -> Any:
-    """A list as NumPy's array: an empty one has integers."""
+    """A list as NumPy's array; an empty list becomes an integer array."""
     if isinstance(item, list):
         return np.asarray(item) if item else np.zeros(0, np.int64)
     return item
@@ -127,7 +129,7 @@ def _axes_taken(item: Any) -> int:
 
 
 def _fits(item: Any, shape: tuple[int, ...], axis: int) -> None:
-    """The array of an index, for the axes of these lengths."""
+    """Check the array of an index against the axes of these lengths."""
     if item.dtype.kind not in "biu":
         raise TypeError(f"an index is of integers or bool, not {item.dtype}: cast by xp.astype")
     if item.dtype.kind == "b":
@@ -148,5 +150,5 @@ def _on_device(item: Any, x: Any, upload: Callable[..., Any]) -> Any:
             f"the array is of {x.layout.device!r}, its index of {item.layout.device!r}: "
             "move one by x.to_device(...)"
         )
-    # A mask without dimensions is one element of an axis that is not there yet.
+    # A mask without dimensions indexes an axis of length 1 that is added for it.
     return item[None] if item.dtype.kind == "b" and not item.ndim else item

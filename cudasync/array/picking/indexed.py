@@ -1,6 +1,6 @@
-"""Floor 4, picking. `x[index]` and `x[index] = value` where the index has arrays in it.
+"""Floor 4, picking. `x[index]` and `x[index] = value` with arrays in the index.
 
-All but masks return at once: how many elements a mask has is known only when the mask is there.
+All but masks return at once: the number of elements that a mask selects is data.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def put(x: Any, index: Any, value: Any, frame: FrameType, upload: Callable[..., 
 
 
 def _fill(chosen: Picked, value: Any, frame: FrameType) -> None:
-    """One value where the mask is true: that takes no count, so nothing waits."""
+    """Write one value where the mask is true: this needs no count, so nothing waits."""
     view, mask, (axis,) = chosen.view, chosen.arrays[0], chosen.axes
     if hasattr(value, "layout"):
         value = cast_to(supported(view.dtype))((value,), frame)
@@ -77,8 +77,9 @@ def _fill(chosen: Picked, value: Any, frame: FrameType) -> None:
 def _arranged(
     chosen: Picked, shape: tuple[int, ...]
 ) -> tuple[Any, tuple[int, int, int], tuple[int, ...]]:
-    """The view with the axes that are picked side by side; its shape with these as one, all before
-    them and all behind; the shape of the result, with that of the arrays in their place."""
+    """The view with its indexed axes side by side; its shape with the axes before, the indexed and
+    those behind folded to one each; the shape of the result, with the arrays' shape in place of the
+    indexed axes."""
     view, axes = chosen.view, chosen.picked_axes()
     first = axes[0] if chosen.is_in_place else 0
     rest = [axis for axis in range(view.ndim) if axis not in axes]

@@ -22,9 +22,9 @@ _NUMBER = (
 
 
 def take(item_size: int, *, is_along: bool) -> str:
-    """`take`: result[o, k, i] = x[o, indices[k], i]; `is_along` has an index for each result.
+    """`take`: result[o, k, i] = x[o, indices[k], i]; with `is_along` each result has an index.
 
-    An index below 0 counts from the end; beyond the axis the nearest is taken.
+    An index below 0 counts from the end; an index beyond the axis takes the nearest element.
     """
     word = _WORDS[item_size]
     index = "number" if is_along else "number / inner % count"
@@ -42,7 +42,7 @@ extern "C" __global__ void take(const {word}* x, const long long* indices, {word
 """
 
 
-# Of those that are kept, where they are: `before` counts them up to each.
+# The places of the kept elements: `before` counts the kept ones up to each.
 WHERE = f"""\
 extern "C" __global__ void where_kept(const bool* kept, const long long* before,
     long long* result, unsigned long long size)
@@ -51,7 +51,7 @@ extern "C" __global__ void where_kept(const bool* kept, const long long* before,
 }}
 """
 
-# result[to[i]] = values[i] - 1, `to` having each place once.
+# result[to[i]] = values[i] - 1; `to` has each place once.
 PUT = f"""\
 extern "C" __global__ void put(const long long* to, const long long* values,
     long long* result, unsigned long long size)
@@ -62,7 +62,7 @@ extern "C" __global__ void put(const long long* to, const long long* values,
 
 
 def search(dtype: DType, *, is_right: bool) -> str:
-    """`searchsorted`: before which element of `row`, which is sorted, each value goes."""
+    """`searchsorted`: the element of the sorted `row` before which each value goes."""
     c_type = C_TYPES[dtype]
     found = loaded("row[half]", dtype)
     goes_on = "!comes_before(value, found)" if is_right else "comes_before(found, value)"
@@ -87,9 +87,9 @@ extern "C" __global__ void search(const {c_type.stored}* row, const {c_type.stor
 
 
 def write(item_size: int, *, is_ordered: bool) -> str:
-    """`write`: x[o, at[k], i] = values[o, order[k], i], of equal places the last k alone.
+    """`write`: x[o, at[k], i] = values[o, order[k], i]; of equal places only the last k writes.
 
-    A place outside the axis, as -1 is, writes nothing.
+    A place outside of the axis, such as -1, writes nothing.
     """
     word = _WORDS[item_size]
     parameter, row = ("const long long* order, ", "order[k]") if is_ordered else ("", "k")

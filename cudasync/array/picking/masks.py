@@ -1,4 +1,4 @@
-"""Floor 4, picking. Where a mask is true. How many places that is, is data: it waits."""
+"""Floor 4, picking. The places where a mask is true. Their number is data, so this waits."""
 
 from __future__ import annotations
 

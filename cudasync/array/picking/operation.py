@@ -82,7 +82,7 @@ def taken(x: Any, indices: Any, axis: int, frame: FrameType) -> Any:
 
 
 def taken_along(x: Any, indices: Any, axis: int, frame: FrameType) -> Any:
-    """Elements of `x` at `indices`, int64, which has its shape but along the axis."""
+    """Elements of `x` at `indices`, int64 of the same shape except along the axis."""
     length, inner = x.shape[axis], math.prod(x.shape[axis + 1 :])
 
     def on_host(values: Any, at: Any, target: Any) -> None:
@@ -99,8 +99,8 @@ def _within(at: Any, length: int) -> Any:
 
 
 def where_kept(kept: Any, before: Any, count: int, frame: FrameType) -> Any:
-    """The places, int64, of the `count` elements of `kept`, bool, that are true; `before` has how
-    many are up to each."""
+    """The places, int64, of the `count` true elements of `kept`, bool; `before` counts the true
+    ones up to each."""
 
     def on_host(values: Any, _: Any, target: Any) -> None:
         target[...] = np.flatnonzero(values)
@@ -121,7 +121,7 @@ def put(to: Any, values: Any, frame: FrameType) -> Any:
 
 
 def searched(row: Any, values: Any, frame: FrameType, *, is_right: bool) -> Any:
-    """Before which element of `row`, sorted and of one dimension, each of `values` goes, int64."""
+    """The element of `row`, sorted and of one dimension, before which each value goes, as int64."""
     length = row.shape[0]
 
     def on_host(order: Any, wanted: Any, target: Any) -> None:

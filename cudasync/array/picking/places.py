@@ -1,7 +1,7 @@
-"""Floor 4, picking. From an array of indices for each axis to one of places, axes taken together.
+"""Floor 4, picking. Combines an index array for each axis into one array of places.
 
-Indices are not waited for, so one beyond its axis is no error: reading takes the nearest element,
-writing leaves that one out. No place is outside the array.
+It does not wait for the indices, so an index beyond its axis is no error: reading takes the nearest
+element, writing leaves that index out. No place is outside of the array.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def unwritten(model: Any, dtype: DType, shape: tuple[int, ...]) -> Any:
-    """A new array where `model` is: the next op on it has to overwrite it whole."""
+    """A new array on the device of `model`, which the next op on it must overwrite whole."""
     layout = contiguous(model.__cudasync_result__, dtype, shape, model.layout.device)
     if layout.device is CPU:
         return result_over(bytes_for(layout), layout)
@@ -40,9 +40,9 @@ def unwritten(model: Any, dtype: DType, shape: tuple[int, ...]) -> Any:
 def places(
     indices: Sequence[Any], lengths: Sequence[int], frame: FrameType, *, is_written: bool
 ) -> Any:
-    """Where the elements at `indices`, integers that broadcast, are in C order, as int64.
+    """The places in C order, as int64, of the elements at `indices`, integers that broadcast.
 
-    An index beyond its axis is the nearest one; where `is_written` its place is -1.
+    An index beyond its axis becomes the nearest one; with `is_written` its place is -1.
     """
     lasts = [length - 1 for length in lengths]
     operands = (*indices, *lengths, *lasts, 0, *((-1,) if is_written else ()))

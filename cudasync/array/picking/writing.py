@@ -1,6 +1,6 @@
-"""Floor 4, picking. Rows of an array are written where an array says, the others stay.
+"""Floor 4, picking. Writes rows of an array at places from an array; other rows stay.
 
-Which thread comes first decides nothing: places are in order, and of equal ones the last writes.
+The order of threads has no effect: places are sorted, and of equal places the last writes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def write(target: Any, at: Any, order: Any, values: Any, frame: FrameType) -> No
     """`target[o, at[k], i] = values[o, order[k], i]`, in place; returns at once.
 
     `target` has three dimensions and is contiguous, as are the others. `at` is sorted, and -1
-    writes nothing; `order`, None for as they are, goes up among equal ones.
+    writes nothing. `order` ascends among equal places; None stands for the identity.
     """
     operands = (at, values) if order is None else (at, order, values)
     if target.layout.device is CPU:

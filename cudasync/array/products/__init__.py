@@ -1,1 +1,1 @@
-"""Floor 4, products. Matrix products: sums over an axis that two arrays have in common."""
+"""Floor 4, products. Matrix products: sums over a common axis of two arrays."""

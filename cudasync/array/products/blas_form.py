@@ -1,8 +1,8 @@
-"""Floor 4, products. A product as BLAS has it, or that it has no such form.
+"""Floor 4, products. The BLAS call for a product, if one call can compute it.
 
-BLAS counts by columns, our results lie row by row: a row of ours is a column of BLAS's. So the
-result is computed turned over, as the right operand's turn times the left one's; an operand whose
-rows lie side by side in memory is then taken as it is, one whose columns do is taken transposed.
+BLAS is column-major and our results are row-major: a row of ours is a column of BLAS's. So the call
+computes the transposed result, as the transposed right operand times the transposed left one. An
+operand with contiguous rows is then passed plain, one with contiguous columns transposed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _LETTERS = {FLOAT32: "f", FLOAT64: "d"}
 def blas_form(problem: Problem) -> Gemm | None:
     """The call that computes a product with at least one element and a depth of at least one.
 
-    None for what takes several calls or other kernels: dtypes that are converted or no float32 and
-    float64, operands without neighbours in memory or gone through backwards, stacks that no single
-    stride reaches, and sizes of more than 31 bits.
+    None if one call cannot compute it: dtypes that need conversion or are not float32 or float64,
+    operands without a dense axis or with negative strides, stacks that no single stride reaches,
+    and sizes of more than 31 bits.
     """
     letter = _LETTERS.get(problem.dtype)
     if letter is None or problem.dtypes != (problem.dtype,) * 2:
@@ -35,7 +35,7 @@ def blas_form(problem: Problem) -> Gemm | None:
 
 
 def _one_product(problem: Problem, letter: str) -> Gemm | None:
-    """A stack by one matrix: the rows of all of the stack are those of a single one."""
+    """A stack by one matrix: the rows of the whole stack are the rows of a single matrix."""
     left, right = problem.strides
     if any(right[:-2]):
         return None
@@ -51,7 +51,7 @@ def _one_product(problem: Problem, letter: str) -> Gemm | None:
 
 
 def _one_for_each(problem: Problem, letter: str) -> Gemm | None:
-    """A product for each of the stack, which one stride goes through in each operand."""
+    """A product for each matrix of the stack, if each operand's stack has a single stride."""
     left, right = problem.strides
     stack = collapsed(problem.stack, [left[:-2], right[:-2], contiguous_strides(problem.stack, 1)])
     if len(stack.lengths) > 1 or any(stack.first):
@@ -68,8 +68,8 @@ def _gemm(
     along: tuple[int, int],
     count: int,
 ) -> Gemm | None:
-    """Of so many `rows`; `left` has that operand's strides down and across, `along` both operands'
-    strides through the stack."""
+    """The call with this many `rows`. `left` has that operand's strides down and across, `along`
+    has both operands' strides through the stack."""
     columns, depth = problem.columns, problem.depth
     a = _factor((depth, columns), problem.strides[1][-2:], along[1])
     b = _factor((rows, depth), left, along[0])
@@ -79,12 +79,12 @@ def _gemm(
 
 
 def _factor(shape: tuple[int, ...], strides: tuple[int, ...], along: int) -> Factor | None:
-    """A matrix of ours, as BLAS takes it: as it is where its rows are dense, else transposed."""
+    """The BLAS form of a matrix of ours: plain if its rows are dense, else transposed."""
     if along < 0:
         return None
     for operation, inner, outer in ((PLAIN, 1, 0), (TRANSPOSED, 0, 1)):
         if shape[inner] == 1 or strides[inner] == 1:
-            # Nobody goes along an axis of one element, whatever its stride is.
+            # The stride of an axis of one element has no effect.
             leading = strides[outer] if shape[outer] > 1 else shape[inner]
             if shape[inner] <= leading <= MOST:
                 return Factor(operation, leading, along)

@@ -1,8 +1,8 @@
-"""Floor 4, products. A product by cuBLAS, as a step: worked out but for the addresses.
+"""Floor 4, products. A product by cuBLAS as a step, with everything but addresses worked out.
 
-It is an op of the device like a launch of our own. Only where a program is recorded it is our own
-kernel: a node of a graph may be aimed at other memory, and what cuBLAS enqueues may not; nor has a
-graph's launch a stream of its own, whose workspace it could use.
+It is a device op like a launch of our own. A recording takes our own kernel instead. A node of a
+graph may be aimed at other memory, but work that cuBLAS enqueues may not. A graph's launch also has
+no stream whose workspace it could use.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class BlasStep:
-    """`gemm` has the product turned over: its first factor is the right operand. `own` makes the
-    step of our own kernel, when it is first recorded."""
+    """`gemm` computes the transposed product: its first factor is the right operand. `own` makes
+    the step of our own kernel, at the first recording."""
 
     __slots__ = ("_blas", "_device", "_gemm", "_make_own", "_own")
 
@@ -42,7 +42,7 @@ class BlasStep:
         if engine.mode == "recording":
             own = self._own
             if own is None:
-                # What two threads make at once is alike.
+                # Two threads make equal steps.
                 own = self._own = self._make_own()
             own(operands, result, frame, is_new=is_new)
             return
@@ -50,7 +50,7 @@ class BlasStep:
         blas, gemm = self._blas, self._gemm
 
         def enqueue(stream: Stream) -> None:
-            # It holds the arrays until it is issued.
+            # The function keeps the arrays alive until it is issued.
             blas.multiply(gemm, right.ptr, left.ptr, result.ptr, stream)
 
         engine._push(

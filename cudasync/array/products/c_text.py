@@ -1,4 +1,4 @@
-"""Floor 4, products. Pieces of CUDA C that the kernels of products have in common."""
+"""Floor 4, products. Pieces of CUDA C that the kernels of products share."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def sum_type(dtype: DType) -> str:
-    """What products are summed in. Integers without a sign, whose overflow C defines: the low bits
-    are those of the signed sum."""
+    """The C type in which products are summed. Integers are unsigned, because C defines their
+    overflow; the low bits are those of the signed sum."""
     if dtype.kind == "f":
         return C_TYPES[dtype].value
     return "unsigned long long" if dtype.itemsize == 8 else "unsigned"
 
 
 def loaded(place: str, dtype: DType, as_: str) -> str:
-    """An element in memory, as what is summed."""
+    """An element in memory, in the type of the sum."""
     return f"({as_})" + (f"from_half({place})" if dtype == FLOAT16 else place)
 
 
@@ -34,7 +34,7 @@ def kept(value: str, dtype: DType) -> str:
 
 
 def places(number: str, rank: int, count: str) -> list[str]:
-    """The places `i0`, `i1`, ... along axes of lengths `l0`, ... of what is numbered through."""
+    """The indices `i0`, `i1`, ... along axes of lengths `l0`, ... for a number."""
     lines = []
     for axis in range(rank - 1, 0, -1):
         lines.append(f"const {count} i{axis} = {number} % l{axis};")
@@ -44,7 +44,7 @@ def places(number: str, rank: int, count: str) -> list[str]:
 
 
 def offset(operand: int, rank: int, step: str) -> str:
-    """How far an operand's element is at those places."""
+    """The offset of an operand's element at those indices."""
     return " + ".join(f"({step})i{axis} * s{operand}_{axis}" for axis in range(rank)) or "0"
 
 
@@ -56,7 +56,7 @@ def index_types(is_wide: bool) -> tuple[str, str]:
 def kernel_text(
     name: str, dtypes: Sequence[DType], parameters: Sequence[str], lines: Sequence[str]
 ) -> str:
-    """A kernel of two operands, a result, all of these dtypes, and numbers behind them."""
+    """A kernel with two operands and a result, of these dtypes, and numbers behind them."""
     left, right, result = (C_TYPES[each].stored for each in dtypes)
     pointers = [f"const {left}* p0", f"const {right}* p1", f"{result}* result"]
     text = "".join(f"    {line}\n" for line in lines)

@@ -1,4 +1,4 @@
-"""Floor 4, products. What computes a product: cuBLAS, or which kernel, and how it is launched."""
+"""Floor 4, products. Chooses cuBLAS, or a kernel and its launch, for a product."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from cudasync.driver import Device
     from cudasync.driver.blas import Blas, Gemm
 
-# Squares are worth it where no more than this many products are computed for each that counts: on
-# the software GPU, whose blocks fetch an element but once for 32 products.
+# Squares pay while at most this many products are computed for each useful one. On the software GPU
+# a block fetches an element once for 32 products.
 _MOST_PADDING = 16
-# What a thread sums alone, rather than with others.
+# Up to this depth a thread sums alone, rather than with others.
 _SHORT = 32
 _WARP = 32
 
@@ -31,8 +31,8 @@ Kind: TypeAlias = Tiling | Thin
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A kernel's class, its grid and block, the numbers behind its arrays, and how far in elements
-    each array's first element is from where it is pointed to."""
+    """A kernel's class, its grid and block, the numbers behind its arrays, and the offset in
+    elements of each array's first element from its pointer."""
 
     kind: Kind
     grid: tuple[int, ...]
@@ -42,7 +42,7 @@ class Choice:
 
 
 def library_call(problem: Problem, device: Device) -> tuple[Blas, Gemm] | None:
-    """cuBLAS and what to call it with, where the device has it and the product is a call of it."""
+    """cuBLAS and the call for the product, if the device has it and one call computes it."""
     gemm = blas_form(problem)
     if gemm is None:
         return None
@@ -59,7 +59,7 @@ def chosen(problem: Problem) -> Choice:
 
 
 def _axes(shape: tuple[int, ...], strides: list[tuple[int, ...]]) -> Axes:
-    """The fewest axes; the result, contiguous, goes through them in C order."""
+    """The fewest axes; the contiguous result traverses them in C order."""
     return collapsed(shape, [*strides, contiguous_strides(shape, 1)])
 
 
@@ -117,13 +117,13 @@ def _thin(problem: Problem) -> Choice:
 
 
 def _shared_out(axes: Axes, deep: tuple[int, int], depth: int) -> tuple[int, bool]:
-    """How many threads sum one element, and whether a warp lies along the depth."""
+    """The number of threads that sum one element, and whether a warp lies along the depth."""
     if depth <= _SHORT:
         return 1, False
     outputs = math.prod(axes.lengths)
     if outputs == 1:
         return BLOCK, True
-    # A warp along the result's last axis or along the depth: where it meets nearer elements.
+    # A warp lies along the result's last axis or along the depth: where its elements are closer.
     over = sum(abs(steps[-1]) for steps in axes.strides[:2])
     if axes.lengths[-1] >= _WARP and over < abs(deep[0]) + abs(deep[1]):
         return BLOCK // _WARP, False

@@ -1,4 +1,4 @@
-"""Floor 4, products. The same product on the CPU: NumPy's matmul in a host op."""
+"""Floor 4, products. A product on the CPU: NumPy's matmul in a host op."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class HostPlan:
-    """`problem` says what is computed."""
+    """The plan of the product that `problem` describes."""
 
     __slots__ = ("problem", "result")
 
@@ -27,7 +27,7 @@ class HostPlan:
         self.result = result
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
-        """Push the product; a new array with its result, at once."""
+        """Push the product; returns a new array with its result, at once."""
         return computed("matmul", operands, self.result, self._run)
 
     def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
@@ -42,5 +42,5 @@ class HostPlan:
     ) -> None:
         dtype = FLOAT32 if self.problem.dtype == FLOAT16 else self.problem.dtype
         first, second = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
-        # Not with `out`: that is refused where the operands are vectors.
+        # Not with `out=`: NumPy refuses it if the operands are vectors.
         target[...] = np.matmul(first, second)

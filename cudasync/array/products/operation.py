@@ -1,4 +1,4 @@
-"""Floor 4, products. A product of arrays: finds the plan for them, or has it made."""
+"""Floor 4, products. A product of arrays: it finds the plan for them, or makes it."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
     from cudasync.array.elementwise.layouts import Layout
 
-# How many pairs of layouts are remembered with their plans.
+# The number of pairs of layouts for which plans are kept.
 _MOST_PLANS = 512
 
 _plans: dict[Any, DevicePlan | HostPlan] = {}
 
 
 def product(left: Any, right: Any, frame: FrameType) -> Any:
-    """A new array with the matrix product; pushed at once, `frame` being where.
+    """A new array with the matrix product; pushed at once, with `frame` as the place of the push.
 
-    TypeError for what is no array of numbers, ValueError for shapes that do not fit and for two
+    TypeError unless both are arrays of numbers, ValueError for shapes that do not fit and for two
     devices, MemoryError for more than the device holds: all before anything is pushed.
     """
     return _plan(left, right)((left, right), frame)
 
 
 def product_into(left: Any, right: Any, target: Any, frame: FrameType) -> Any:
-    """`target` with the product written to it, whose dtype and shape it has to have."""
+    """Write the product to `target`, which must have its dtype and shape; returns `target`."""
     return delivered(_plan(left, right), (left, right), target, "matmul", frame)
 
 
@@ -74,13 +74,13 @@ def check_pair(left: Layout, right: Layout, name: str) -> None:
 
 
 def check_out(target: Any, shape: tuple[int, ...], left: Layout, right: Layout, name: str) -> None:
-    """Raise for a target that can not be given the product of this shape, named so."""
+    """Raise for a target that cannot take the product of this shape; `name` is for the message."""
     check_target(target, left.device, name)
     fits(target, dtype_of(supported(left.dtype), supported(right.dtype), name), shape, name)
 
 
 def check_result(shape: tuple[int, ...], left: Layout, right: Layout) -> None:
-    """MemoryError for a product of this shape that the arrays' device can not hold."""
+    """MemoryError for a product of this shape that the arrays' device cannot hold."""
     if left.device is not CPU:
         dtype = dtype_of(left.dtype, right.dtype)
         check_size(shape, math.prod(shape) * dtype.itemsize, left.device)

@@ -1,6 +1,6 @@
-"""Floor 4, products. A product of operands of given layouts, on a device.
+"""Floor 4, products. A plan: a product of operands of given layouts, on a device.
 
-All that does not depend on addresses is worked out when the plan is made.
+Everything that does not depend on addresses is computed when the plan is made.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _dead = DEAD.items
 
-# A product and its sum are rounded once: as fast again on hardware, and nearer to the true sum.
+# A product and its sum are rounded once: twice as fast on hardware, and nearer to the true sum.
 _OPTIONS = ("--fmad=true",)
 
 
@@ -56,8 +56,8 @@ class DevicePlan:
             self._prepare()
 
     def _prepare(self) -> None:
-        """Have what computes it, in this life of the context."""
-        # The first that is looked at: a plan that a reset comes in between of is not used.
+        """Get cuBLAS or the kernel, in the current life of the context."""
+        # Read the token first: if a reset comes in between, the plan is never used.
         self._token = self._device.context.token
         raise_if_over(*self.operands, self.result)
         call = library_call(self.problem, self._device)
@@ -69,7 +69,7 @@ class DevicePlan:
         self._source = Source(self._device, self.result.nbytes)
 
     def _kernel_step(self) -> Step:
-        """The kernel of our own."""
+        """The step of our own kernel."""
         choice, device, problem = chosen(self.problem), self._device, self.problem
         kind = choice.kind
         name = f"matmul_{problem.dtype.name}"
@@ -88,9 +88,9 @@ class DevicePlan:
         )
 
     def _renewed(self, *arrays: Any) -> DevicePlan:
-        """The same plan, after a reset of the device. Threads may be in the middle of this one.
+        """The same plan, after a reset of the device. Other threads may still use this one.
 
-        Raises ClosedError if the reset took one of these arrays with it.
+        Raises ClosedError if one of these arrays was lost in the reset.
         """
         raise_if_over(*arrays)
         found = self._successor
@@ -100,7 +100,7 @@ class DevicePlan:
         return found
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
-        """Push the product; a new array with its result, at once. `frame` is where."""
+        """Push the product; returns a new array with its result, at once. `frame` is the place."""
         if _dead or LENT:
             reap()
         if not self.result.size or not self.problem.depth:
@@ -125,6 +125,6 @@ class DevicePlan:
             self._step(operands, target, frame)
 
     def _cleared(self, target: Any, frame: FrameType) -> None:
-        """The sums of nothing."""
+        """Write the empty sums: zeros."""
         if self.result.size:
             cast_to(self.result.dtype).into((0,), target, frame)

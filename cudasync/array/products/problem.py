@@ -1,8 +1,8 @@
-"""Floor 4, products. What a product of two arrays computes, from their shapes and dtypes.
+"""Floor 4, products. The problem of a product, from the shapes and dtypes of two arrays.
 
-The result has an axis for each of the stack of matrices, one for the rows and one for the columns.
-An operand of one dimension is a row on the left and a column on the right, whose axis the result
-does not have.
+The result has an axis for each axis of the stack of matrices, one for the rows and one for the
+columns. An operand of one dimension is a row on the left and a column on the right; the result
+lacks that axis.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`stack` has the lengths of the axes in front, `depth` is how many products are summed.
+    """`stack` has the lengths of the axes in front, `depth` is the number of summed products.
 
-    Strides are in elements: of each operand along the stack, then its rows and its columns.
+    Strides are in elements: those of each operand along the stack, then of its rows and columns.
     """
 
     dtypes: tuple[DType, DType]
@@ -39,7 +39,7 @@ class Problem:
 
 
 def problem_of(left: Layout, right: Layout) -> Problem:
-    """The product of arrays of these layouts. TypeError for dtypes that it does not take,
+    """The problem for arrays of these layouts. TypeError for dtypes that a product does not take,
     ValueError for shapes that do not fit."""
     dtypes = supported(left.dtype), supported(right.dtype)
     dtype = dtype_of(*dtypes)
@@ -70,7 +70,7 @@ def problem_of(left: Layout, right: Layout) -> Problem:
 
 
 def dtype_of(left: DType, right: DType, name: str = "matmul") -> DType:
-    """The dtype of a product of arrays of these; TypeError where there is none."""
+    """The dtype of a product of arrays of these dtypes; TypeError if there is none."""
     dtype = promoted(left, right)
     if dtype.kind not in NUMERIC:
         raise TypeError(f"{name} takes numbers, not {dtype}: cast by xp.astype(x, xp.int8)")
@@ -78,7 +78,7 @@ def dtype_of(left: DType, right: DType, name: str = "matmul") -> DType:
 
 
 def _as_matrices(left: Layout, right: Layout) -> tuple[list[Sizes], list[Sizes]]:
-    """Shapes and strides with two axes at least."""
+    """Shapes and strides with at least two axes."""
     shapes, strides = [left.shape, right.shape], [left.element_strides, right.element_strides]
     if not all(shapes):
         raise ValueError(

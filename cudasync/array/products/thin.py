@@ -1,7 +1,7 @@
-"""Floor 4, products. The kernel for what fills no squares: vectors, thin and small matrices.
+"""Floor 4, products. The kernel for problems that fill no squares: vectors, thin or small matrices.
 
-Elements of the result are numbered through. Each is summed by `parts` threads, thread p taking the
-products p, p + parts, ... in order; their sums are added in pairs that depend on `parts` alone.
+Elements of the result are numbered. `parts` threads sum each element: thread p takes the products
+p, p + parts, ... in order. Their sums are added in pairs that depend on `parts` alone.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ BLOCK = 256
 
 @dataclass(frozen=True, slots=True)
 class Thin:
-    """What the text depends on. Where `is_along`, neighbours in a warp take neighbouring products
-    of an element; else the same products of neighbouring elements."""
+    """The properties that decide the text. With `is_along`, neighbours in a warp take neighbouring
+    products of an element; otherwise the same products of neighbouring elements."""
 
     dtypes: tuple[DType, DType]
     dtype: DType
@@ -39,7 +39,7 @@ class Thin:
 
     @property
     def outputs(self) -> int:
-        """How many elements a block computes."""
+        """The number of elements that a block computes."""
         return BLOCK // self.parts
 
     @property
@@ -49,7 +49,7 @@ class Thin:
 
 def source(kind: Thin, name: str) -> str:
     """The CUDA C. Parameters behind the arrays: the depth; the lengths of the result's axes; each
-    operand's strides along these, then along the depth."""
+    operand's strides along these axes, then along the depth."""
     count, step = index_types(kind.is_wide)
     sums, parts = sum_type(kind.dtype), kind.parts
     parameters = [f"{count} depth", *(f"{count} l{axis}" for axis in range(kind.rank))]

@@ -1,8 +1,8 @@
 """Floor 4, products. The kernel for matrices: a block computes a square of the result.
 
-Its threads, one to an element, fetch a square of each operand into shared memory, then each sums
-its row by its column; so on along the depth. The sum is from front to back, whatever the grid.
-Blocks are numbered through along x: squares across, squares down, matrices of the stack.
+Its threads, one for each element, fetch a square of each operand into shared memory. Then each
+thread sums its row by its column, and goes on along the depth. The sum runs from front to back,
+whatever the grid. Blocks are numbered along x: squares across, squares down, matrices of the stack.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from cudasync.array.products.c_text import (
 if TYPE_CHECKING:
     from cudasync.array.dtypes.supported import DType
 
-# Of a square. On the software GPU 32 is 1.5 times faster than 16, see bench_softgpu.
+# The side of a square. On the software GPU 32 is 1.5 times faster than 16, see bench_softgpu.
 SIDE = 32
 
-# Which axis of an operand has neighbours in memory: the threads of a warp lie along it.
+# The axis of an operand with neighbours in memory: the threads of a warp lie along it.
 ROWS, COLUMNS = "rows", "columns"
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """What the text depends on. `along` has the axis of each operand that its warps fetch along,
-    `is_dense` whether neighbours there are neighbours in memory."""
+    """The properties that decide the text. `along` has the axis of each operand along which warps
+    fetch, `is_dense` whether neighbours on it are neighbours in memory."""
 
     dtypes: tuple[DType, DType]
     dtype: DType
@@ -44,8 +44,8 @@ class Tiling:
 
 
 def source(kind: Tiling, name: str) -> str:
-    """The CUDA C. Parameters behind the arrays: rows, columns and depth; the lengths of the
-    stack's axes; each operand's strides along these, then of its rows and columns."""
+    """The CUDA C. Parameters behind the arrays: rows, columns and depth; the lengths of the stack's
+    axes; each operand's strides along these axes, then of its rows and columns."""
     count, step = index_types(kind.is_wide)
     sums = sum_type(kind.dtype)
     parameters = [f"{count} {each}" for each in ("rows", "columns", "depth")]
@@ -80,14 +80,14 @@ def source(kind: Tiling, name: str) -> str:
 
 
 def _width(kind: Tiling, at: int) -> int:
-    # What is written down its columns is one wider, so that a warp meets no bank twice.
+    # A square that is written by columns is one element wider, to avoid bank conflicts.
     return SIDE + (kind.along[at] == COLUMNS)
 
 
 def _fetched(
     square: str, at: int, row: str, rows: str, column: str, columns: str, kind: Tiling
 ) -> list[str]:
-    """A thread fetches an element; zero beyond the matrix, which adds nothing."""
+    """A thread fetches an element; beyond the matrix a zero, which adds nothing."""
     down, across = ("j", "i") if kind.along[at] == ROWS else ("i", "j")
     _, step = index_types(kind.is_wide)
     steps = {"down": f" * down{at}", "across": f" * across{at}"}

@@ -1,1 +1,1 @@
-"""Floor 4, reductions. From many elements to one: planned once for a layout, run often."""
+"""Floor 4, reductions. Many elements to one: planned once for a layout, run often."""

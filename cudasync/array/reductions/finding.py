@@ -1,9 +1,9 @@
 """Floor 4, reductions. Places in long rows: the best of each part, then the place in one part.
 
-To carry a place along with each value costs half as much again as the value alone. So the first
-launch leaves the best value of each part, as `max` does. The second chooses the first part that
-has the best of them and looks for the place there alone: it reads one part of a row again.
-The answer is that of stages that carry places: the first NaN, else the first of the best.
+Carrying a place along with each value costs half as much again as the value alone. So the first
+launch leaves the best value of each part, as `max` does. The second launch chooses the first part
+with the best value, and searches that part alone: it reads one part of a row again. The result is
+the same as with stages that carry places: the first NaN, else the first of the best.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from cudasync.array.reductions.stages import Stage, StageClass
     from cudasync.driver import Device
 
-# With fewer parts, what is read again is more than a tenth of a row.
+# With fewer parts, the second launch reads more than a tenth of a row again.
 _LEAST_PARTS = 10
 _BEST = {">": "max", "<": "min"}
 
 
 def is_found(job: Job, stage: Stage) -> bool:
-    """Whether places of rows that are so cut are better found in this way."""
+    """Whether this way is better for rows that are cut like this."""
     return bool(job.reduction.finds) and stage.kind.threads == BLOCK and stage.parts >= _LEAST_PARTS
 
 
@@ -67,7 +67,7 @@ class Finding:
         )
 
     def __call__(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
-        """Push them."""
+        """Push both launches."""
         first, last, scratches = self._best, self._place, self._scratches
         if not pushed_together(first, operands, scratches, last, target, frame, again=operands):
             best = scratches.take()
@@ -89,7 +89,7 @@ def source(job: Job, kind: StageClass) -> str:
 
 
 def _chosen_part(job: Job, count: str) -> list[str]:
-    """Which `part` of an `output` has the best of what `best` has of each: all threads know."""
+    """Finds the `part` of an `output` with the best value in `best`; all threads get it."""
     return [
         f"__shared__ State chosen[{BLOCK}];",
         "{",

@@ -1,8 +1,8 @@
 """Floor 4, reductions. The CUDA C of one stage.
 
-Its parameters are pointers to what it reads, the pointer to what it leaves, the numbers of
-`Stage.numbers`, in the last stage of a mean the divisor, and the numbers that elements are made of.
-A *state* is what has been reduced so far: a value, or a value and its place.
+Its parameters are pointers to its inputs, the pointer to its result, and the numbers of
+`Stage.numbers`. The divisor follows in the last stage of a mean, then the number operands of
+elements. A *state* is the intermediate result of a reduction: a value, or a value and its place.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a stage does: `element` is None where it reads states, `finish` where it leaves them.
+    """The computation of a stage. `element` is None if it reads states, `finish` if it leaves
+    states.
 
-    `dtype` is that of a state's value. `operands` has the dtypes of the arrays that `element`
-    reads, by their positions; `scalars` those of the numbers, whose positions are behind.
+    `dtype` is the dtype of a state's value. `operands` has the dtypes of the arrays that `element`
+    reads, by their positions; `scalars` has the dtypes of its numbers, at the positions behind.
     """
 
     reduction: Reduction
@@ -38,12 +39,12 @@ class Job:
     element: Expression | None
     finish: Expression | None
     scalars: tuple[DType, ...] = ()
-    # Where places are looked for and one may be as large as that, in any stage.
+    # True if places are wanted and do not fit 32 bits, in any stage.
     is_long: bool = False
 
     @property
     def place(self) -> str:
-        """The type of a place in C."""
+        """The C type of a place."""
         return "long long" if self.is_long else "unsigned"
 
     @property
@@ -55,10 +56,10 @@ class Job:
 
 
 def state_bytes(job: Job) -> int:
-    """How many bytes a state takes in memory."""
+    """The bytes of a state in memory."""
     if job.reduction.finds:
         return 16 if job.is_long or job.dtype.itemsize == 8 else 8
-    # A value of float16 is a float.
+    # The value of a float16 is a float.
     return max(job.dtype.itemsize, 4 if job.dtype.kind == "f" else 1)
 
 
@@ -74,12 +75,12 @@ def source(job: Job, kind: StageClass) -> str:
 
 
 def counted_in(kind: StageClass) -> str:
-    """The type of a count in C."""
+    """The C type of a count."""
     return "unsigned long long" if kind.is_wide else "unsigned"
 
 
 def whole(job: Job, kind: StageClass, body: list[str], more: tuple[str, ...] = ()) -> str:
-    """The text of a kernel with this body; it has `more` parameters behind its inputs."""
+    """The text of a kernel with this body; `more` are parameters behind its inputs."""
     count, step = counted_in(kind), "long long" if kind.is_wide else "int"
     value = C_TYPES[job.dtype].value
     result = "State" if job.finish is None else C_TYPES[job.finish.dtype].stored
@@ -113,13 +114,13 @@ def whole(job: Job, kind: StageClass, body: list[str], more: tuple[str, ...] = (
 
 
 def _state(job: Job) -> list[str]:
-    """What a state is, how two become one, in any order and of elements in theirs, the first one,
-    and those of other lanes."""
+    """The C of a state: combining two in any order, or two elements in their order; the start; and
+    the states of other lanes."""
     reduction = job.reduction
     start = reduction.start_of(job.dtype)
     if reduction.finds:
         sign = reduction.finds
-        # Without branches, as everywhere in what combines two: lanes do it side by side.
+        # Without branches, as in all combining code: lanes run it side by side.
         same = "((a.value == b.value) | ((a.value != a.value) & (b.value != b.value)))"
         better = f"(a.value {sign} b.value) | ((a.value != a.value) & (b.value == b.value))"
         chosen = "return State{is_first ? a.value : b.value, is_first ? a.place : b.place};\n}"
@@ -148,7 +149,8 @@ def _state(job: Job) -> list[str]:
 
 
 def _moved(state: str, parts: tuple[str, ...]) -> list[str]:
-    """The states of the thread `by` lanes on, and of that whose number differs in the bit `by`."""
+    """The states of the lane `by` lanes on, and of the lane whose number differs in the bit
+    `by`."""
     lines = []
     for name, instruction in (("lanes_on", "__shfl_down_sync"), ("across", "__shfl_xor_sync")):
         moved = state.format(*(f"{instruction}(0xffffffff, {part}, by)" for part in parts))
@@ -195,7 +197,7 @@ def _finish(job: Job, value: str) -> list[str]:
 
 
 def _divided(number: str, side: str, rank: int, count: str) -> list[str]:
-    """The places along axes of what is numbered through, the last the fastest."""
+    """The indices along axes for a number, the last axis fastest."""
     lines = []
     for axis in range(rank - 1, 0, -1):
         lines.append(f"const {count} {side}i{axis} = {number} % {side}{axis};")
@@ -238,7 +240,7 @@ def _across(kind: StageClass, count: str) -> list[str]:
 
 
 def part_across(threads: int, count: str) -> list[str]:
-    """What `part` of an `output` comes to, in the `state` of thread 0; it alone goes on."""
+    """Reduces a `part` of an `output` to the `state` of thread 0; only that thread goes on."""
     lines = [
         _element_here(count),
         f"{count} at = part * chunk;",
@@ -261,7 +263,7 @@ def part_across(threads: int, count: str) -> list[str]:
 
 
 def combined(shared: str, threads: int) -> list[str]:
-    """What all threads left in `shared`, with the `state` of those of the first warp."""
+    """Combines the states in `shared` into the `state` of the first warp's threads."""
     return [
         f"for (unsigned i = thread + {WARP}; i < {threads}; i += {WARP})",
         f"    state = combine(state, {shared}[i]);",
@@ -269,7 +271,7 @@ def combined(shared: str, threads: int) -> list[str]:
 
 
 def among_lanes() -> list[str]:
-    """The `state` of all lanes of a warp, in the first."""
+    """Combines the `state` of all lanes of a warp into the first lane's."""
     return [
         f"for (unsigned by = {WARP // 2}; by; by /= 2)",
         "    state = combine(state, lanes_on(state, by));",
@@ -277,9 +279,9 @@ def among_lanes() -> list[str]:
 
 
 def _in_rows(kind: StageClass, count: str) -> list[str]:
-    """A warp with several results. Their rows are read side by side. Then half of the lanes give
-    away what they have of one half of the results, and get it of the other: so on until each lane
-    has one result's, which those that have the same one combine."""
+    """A warp with several results. It reads their rows side by side. Then half of the lanes
+    exchange their states of one half of the results for those of the other half, and so on until
+    each lane has one result's states. Lanes with the same result then combine theirs."""
     rows = kind.rows
     each = [f"#pragma unroll\nfor (unsigned j = 0; j < {rows}; j++)"]
     lines = [

@@ -1,4 +1,4 @@
-"""Floor 4, reductions. A stage made ready: its kernel, and what is the same in each launch."""
+"""Floor 4, reductions. A stage made ready: its kernel, and the constants of its launches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def step_for(
     device: Device,
     scalars: Sequence[Any] = (),
 ) -> Step:
-    """The launch of a stage, where elements of the arrays that it reads take so many bytes."""
+    """The launch of a stage; `sizes` has the bytes of an element of each array that it reads."""
     numbers = numbers_of(stage)
     if job.has_divisor:
         numbers.append((divisor, C_TYPES[job.dtype].letter))

@@ -1,4 +1,4 @@
-"""Floor 4, reductions. The same request on the CPU: NumPy's reduction in a host op."""
+"""Floor 4, reductions. A reduction on the CPU: NumPy's reduction in a host op."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HostPlan:
-    """`request` says what is reduced to what."""
+    """The plan of the reduction that `request` describes."""
 
     __slots__ = ("request", "result")
 
@@ -28,7 +28,7 @@ class HostPlan:
         self.result = result
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
-        """Push the reduction; a new array with its result, at once."""
+        """Push the reduction; returns a new array with its result, at once."""
         return computed(self.request.reduction.name, operands, self.result, self._run)
 
     def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
@@ -55,7 +55,7 @@ class HostPlan:
         compute(request.finish, [left, request.divisor], target)
 
     def _found(self, values: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
-        """Along one axis, or all."""
+        """Find places along one axis, or along all."""
         request = self.request
         find = getattr(np, request.reduction.name)
         axis = request.axes[0] if len(request.axes) < values.ndim else None

@@ -1,4 +1,4 @@
-"""Floor 4, reductions. A reduction of arrays: finds the plan for them, or has it made."""
+"""Floor 4, reductions. A reduction of arrays: it finds the plan for them, or makes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from cudasync.array.dtypes.supported import DType
 
-# How many rows of layouts are remembered with their plans.
+# The number of combinations of layouts for which plans are kept.
 _MOST_PLANS = 2048
 
 _plans: dict[Any, DevicePlan | HostPlan] = {}
@@ -39,10 +39,10 @@ def reduced(
     correction: float = 0,
     out: Any = None,
 ) -> Any:
-    """A new array, or `out`, with what is left of arrays of one device; pushed at once, `frame`
-    being where.
+    """Reduce arrays of one device to a new array, or to `out`; pushed at once, with `frame` as the
+    place of the push.
 
-    `axes` count from the front of the shape that all are broadcast to.
+    `axes` count from the front of the shape to which all operands are broadcast.
     """
     layouts = tuple([each.layout for each in operands])
     key = (name, layouts, axes, keeps_dims, dtype, correction)
@@ -98,10 +98,10 @@ def variance(
     correction: float,
     out: Any = None,
 ) -> Any:
-    """`var` or `std`: the mean first, then how far the elements are from it."""
+    """`var` or `std`: the mean first, then the squared differences of the elements from it."""
     REDUCTIONS[name].accept(supported(x.dtype))
     if out is not None:
-        # Before the mean is pushed.
+        # Checked before the mean is pushed.
         check_target(out, x.device, name)
         fits(out, x.dtype, shape_left(x.shape, axes, keeps_dims=keeps_dims), name)
     of = FLOAT32 if x.dtype == FLOAT16 else x.dtype
@@ -119,7 +119,7 @@ def variance(
 
 
 def array(x: Any, name: str) -> Any:
-    """`x`, if it is an array that computes; TypeError else."""
+    """`x`, if it is an array that computes; TypeError otherwise."""
     if hasattr(type(x), "__cudasync_trace__"):
         raise TypeError(f"an elementwise function is traced for one element: call {name} outside")
     if not hasattr(type(x), "__cudasync_plan__"):

@@ -1,6 +1,6 @@
-"""Floor 4, reductions. A reduction of operands of given layouts, on a device.
+"""Floor 4, reductions. A plan: a reduction of operands of given layouts, on a device.
 
-All that does not depend on addresses is worked out when the plan is made: the stages, their
+Everything that does not depend on addresses is computed when the plan is made: the stages, their
 kernels, the scratch between them. Running it pushes a launch for each stage.
 """
 
@@ -37,7 +37,7 @@ _dead = DEAD.items
 
 
 class DevicePlan:
-    """`request` says what is reduced to what."""
+    """The plan of the reduction that `request` describes."""
 
     __slots__ = (
         "_device",
@@ -59,17 +59,17 @@ class DevicePlan:
         self.result = result
         self._device = result.device
         self._successor: DevicePlan | None = None
-        # None of them where there is nothing to reduce, or no result.
+        # Empty if there is nothing to reduce, or no result.
         self.stages: list[Stage] = []
-        # Instead of the stages, where nothing is recorded.
+        # Used instead of the stages, except in a recording.
         self._finding: Finding | None = None
         self._first: Any = None
         if result.size and request.length:
             self._prepare()
 
     def _prepare(self) -> None:
-        """Have the kernels, in this life of the context."""
-        # The first that is looked at: a plan that a reset comes in between of is not used.
+        """Get the kernels, in the current life of the context."""
+        # Read the token first: if a reset comes in between, the plan is never used.
         self._token = self._device.context.token
         raise_if_over(*self.operands, self.result)
         request = self.request
@@ -98,7 +98,7 @@ class DevicePlan:
         )
 
     def _make_steps(self) -> None:
-        """Have a launch for each stage. What two threads make at once is alike."""
+        """Make a launch for each stage. Two threads make equal launches."""
         device, last = self._device, len(self.stages) - 1
         steps, scratches = [], []
         for number, stage in enumerate(self.stages):
@@ -113,9 +113,9 @@ class DevicePlan:
         self._first = steps[0]
 
     def _renewed(self, *arrays: Any) -> DevicePlan:
-        """The same plan, after a reset of the device. Threads may be in the middle of this one.
+        """The same plan, after a reset of the device. Other threads may still use this one.
 
-        Raises ClosedError if the reset took one of these arrays with it.
+        Raises ClosedError if one of these arrays was lost in the reset.
         """
         raise_if_over(*arrays)
         found = self._successor
@@ -125,7 +125,8 @@ class DevicePlan:
         return found
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
-        """Push the reduction; a new array with its result, at once. `frame` is where."""
+        """Push the reduction; returns a new array with its result, at once. `frame` is the
+        place."""
         if _dead or LENT:
             reap()
         result = self.result
@@ -151,7 +152,7 @@ class DevicePlan:
             self._staged(operands, target, frame, is_new=False)
 
     def _filled(self, target: Any, frame: FrameType) -> None:
-        """With what nothing is reduced to."""
+        """Fill `target` with the result for no elements."""
         result = self.result
         if result.size:
             cast_to(result.dtype).into((self.request.of_nothing,), target, frame)

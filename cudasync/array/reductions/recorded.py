@@ -1,8 +1,8 @@
-"""Floor 4, reductions. A stage that is recorded: what a pass over a graph may ask of it.
+"""Floor 4, reductions. A recorded stage, with the methods that passes over a graph call.
 
-It takes in the operation that made what it reads, and computes each element where it used to load
-it. How the elements are cut into parts, and in which order they are combined, stays what it was for
-the array that is gone: so no bit of a result changes.
+It can inline the producer of its input, and then computes each element instead of loading it. The
+cut into parts, and the order of combining, stay as they were for the array that is gone. So no bit
+of a result changes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class RecordedReduction:
-    """A stage and what it was called with: arrays by their places, then the numbers inside."""
+    """A stage and its operands: arrays by their addresses, then the numbers inside."""
 
     is_reduction = True
 
@@ -52,18 +52,18 @@ class RecordedReduction:
         self.stepped = stepped
         self.operands = tuple(operands)
         self.result = result
-        # As those of a recorded operation.
+        # As in `RecordedOperation`.
         self._arrays = arrays
         self.name = stepped.job.reduction.name
 
     @property
     def is_temporary(self) -> bool:
-        """True if nobody can ask for the result any more, but other nodes."""
+        """True if only other nodes can still ask for the result."""
         return self._arrays is not None and self._arrays() is None
 
     @property
     def regions(self) -> Any:
-        """What it only reads, updates, and overwrites."""
+        """The regions that it only reads, updates, and overwrites."""
         return tuple(dict.fromkeys(each.region for each in self._read)), (), (self.result.region,)
 
     @property
@@ -71,12 +71,12 @@ class RecordedReduction:
         return self.operands[: len(self.stepped.job.operands)]
 
     def launch(self) -> Launch:
-        """The launch of it, with its places packed."""
+        """Its launch, with addresses packed."""
         return self.stepped.step.packed(self._read, self.result)
 
     def aimed(self, aim: Any) -> RecordedReduction:
-        """The same stage on other memory: see `graph.aiming`. Its numbers are no argument's, since
-        it has some only once arguments are bound."""
+        """The same stage on other memory: see `graph.aiming`. Its numbers are no arguments, because
+        it gets numbers only after arguments are bound."""
 
         def put(operand: Any) -> Any:
             return operand.aimed(aim) if isinstance(operand, Placed) else operand
@@ -100,12 +100,12 @@ class RecordedReduction:
         return made
 
     def takes_in(self, other: Any) -> None:
-        """It is no operation on elements alone: see `reduces`."""
+        """None: a reduction is not elementwise, see `reduces`."""
 
     def reduces(self, other: Any) -> RecordedReduction | None:
-        """This stage with `other`, which made an operand of it, inside; None if it can not be.
+        """This stage with `other`, the producer of an operand, inlined; None if that is impossible.
 
-        The operand is of the shape that is reduced, so each element is computed once.
+        The operand has the shape that is reduced, so each element is computed once.
         """
         job, request = self.stepped.job, self.plan.request
         if job.element is None or not isinstance(other, RecordedOperation):
@@ -114,10 +114,10 @@ class RecordedReduction:
         mine = [each for each in self._read if meet(each.region, made.region)]
         if not mine or any(e != made or e.layout.shape != request.shape for e in mine):
             return None
-        # Elements are read again and again while results are written.
+        # The kernel may read an element after it has written results, so they must not overlap.
         if any(isinstance(e, Placed) and meet(e.region, target.region) for e in other.operands):
             return None
-        # An element does not know its place in the whole.
+        # An element in a reduction does not know its index in the whole.
         if any(isinstance(leaf, Index) for leaf in leaves(other.plan.tree)):
             return None
         found = merged(job.element, self.operands, other)
@@ -128,7 +128,7 @@ class RecordedReduction:
     def _computing(
         self, element: Expression, operands: list[Any], name: str
     ) -> RecordedReduction | None:
-        """This stage with another element, the arrays among its operands first."""
+        """This stage with another element; the arrays come first among its operands."""
         plan, request, (_, job, stage) = self.plan, self.plan.request, self.stepped
         layouts = [each.layout for each in operands if isinstance(each, Placed)]
         values = operands[len(layouts) :]
@@ -140,7 +140,7 @@ class RecordedReduction:
         def rows(some: Sequence[Any]) -> list[tuple[int, ...]]:
             return [broadcast_strides(e.shape, e.element_strides, request.shape) for e in some]
 
-        # In the order of the arrays that were there.
+        # In the memory order of the original arrays.
         is_ordered = bool(request.reduction.finds)
         axes = axes_of(
             request.shape, rows(layouts), request.axes, in_order=is_ordered,
@@ -163,9 +163,10 @@ def note(
     node: Any, plan: DevicePlan, stepped: Stepped, operands: Sequence[Any], made: Any, *,
     is_new: bool,
 ) -> None:  # fmt: skip
-    """`node` is a recorded launch of a stage: let it know what it reduces.
+    """Attach a description to `node`, a recorded launch of a stage.
 
-    It keeps memory instead of arrays, so that it shows when the program has let go of these.
+    The node keeps memory instead of arrays, so that the graph sees when the program drops the
+    arrays.
     """
     node.launch.kept = None
     placed = []
@@ -193,7 +194,7 @@ def _arrays_first(tree: Expression, operands: list[Any]) -> tuple[Expression, li
 
 
 def _fits(value: Any, dtype: Any) -> bool:
-    """True if a kernel can be given this number: an operation makes infinities of some."""
+    """True if this number can be packed: an operation makes infinities of some numbers."""
     try:
         struct.pack(f"<{C_TYPES[dtype].letter}", value)
     except (struct.error, OverflowError):

@@ -1,4 +1,4 @@
-"""Floor 4, reductions. What is reduced to what: axes, dtypes, the element and the end of it."""
+"""Floor 4, reductions. A request: the axes, dtypes, element and finish of a reduction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Request:
     """A reduction of operands that are broadcast to `shape`, along `axes`.
 
-    `correction` is taken off the number of elements where that is what is divided by.
+    `correction` is subtracted from the number of elements in a divisor.
     """
 
     reduction: Reduction
@@ -31,7 +31,7 @@ class Request:
 
     @property
     def length(self) -> int:
-        """How many elements become one."""
+        """The number of elements that become one."""
         return math.prod(self.shape[axis] for axis in self.axes)
 
     @property
@@ -69,8 +69,8 @@ def requested(
     dtype: DType | None,
     correction: float = 0,
 ) -> Request:
-    """The request for operands of these dtypes; TypeError for dtypes that it does not take,
-    ValueError where there would be no element to choose."""
+    """The request for operands of these dtypes. TypeError for dtypes that the reduction does not
+    take, ValueError if there is no element to choose from."""
     reduction.accept(dtypes[0])
     element = reduction.element(tuple(dtypes), dtype)
     result = reduction.gives(dtypes[0]) if dtype is None else dtype

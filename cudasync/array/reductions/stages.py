@@ -1,18 +1,17 @@
-"""Floor 4, reductions. How a reduction is cut into stages, from shapes and strides alone.
+"""Floor 4, reductions. Cuts a reduction into stages, by shapes and strides alone.
 
-Axes are *kept*, one result for each place along them, or *reduced*. A stage cuts what is reduced
-into parts of `chunk` elements and leaves one for each part, until one is left. Nothing here
-depends on the device or on what else is going on, so the order in which elements are combined is
-always the same.
+Axes are *kept*, with one result for each place along them, or *reduced*. A stage cuts the reduced
+elements into parts of `chunk` elements and leaves one state for each part, until one part is left.
+Nothing depends on the device or on other work, so elements are always combined in the same order.
 
-Three ways to lie. *Across*: a block of threads, or a warp, goes through a part together, which
-suits elements that are close along the reduced axes. *In rows*: a warp goes through `ROWS` short
-ones at once, so that what its lanes have is combined for all of them in as many steps as for two.
-*Down*: each thread goes through a part of its own, and its neighbours through those beside it: for
-the other case, and few elements for each result.
+A stage has one of three forms. *Across*: a block of threads, or a warp, goes through a part
+together; this suits elements that are close along the reduced axes. *In rows*: a warp goes through
+`ROWS` short rows at once, so that combining among its lanes takes as many steps for all of them as
+for two. *Down*: each thread goes through a part of its own, beside its neighbours' parts; this
+suits the other strides, and few elements for each result.
 
-In a stage an element is combined at most `MOST_ROUNDINGS` times: with its seven neighbours as a
-tree (3), along a thread's way (8 across, 16 down, 7 more for what is left of 8), and across, among
+In a stage an element takes part in at most `MOST_ROUNDINGS` combinations: with its seven neighbours
+as a tree (3), along a thread's way (8 across, 16 down, 7 more for the rest of 8), and across, among
 the threads of a block (7 along the warps, 5 as a tree).
 """
 
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 
 WARP = 32
 BLOCK = 256
-# How many elements a thread reads before it combines them with what it has.
+# The number of elements that a thread reads before it combines them with its state.
 UNROLLED = 8
 MOST_ROUNDINGS = 30
 
-# How many results a warp has at once where rows are short, so long and so many.
+# The number of a warp's results at once, if rows are this short and numerous.
 ROWS = 8
 _SHORT_ROW = 8 * WARP
 _MANY_ROWS = 1024
@@ -62,18 +61,18 @@ class Axes:
 
     @property
     def first(self) -> tuple[int, ...]:
-        """How far each operand's address is from its element at the lowest place."""
+        """The offset of each operand's address from its lowest element."""
         both = zip(self.kept.first, self.reduced.first, strict=True)
         return tuple(kept + reduced for kept, reduced in both)
 
 
 @dataclass(frozen=True, slots=True)
 class StageClass:
-    """What the text of a stage depends on, beside the functions.
+    """The properties, besides the functions, that decide the text of a stage.
 
-    `threads` are those that share a part across, or `rows` parts of as many results; 0 is down.
-    `steps` has for each operand the stride along the last kept and the last reduced axis: 0, 1, or
-    None for any other.
+    `threads` share a part across, or `rows` parts of as many results; 0 stands for down. `steps`
+    has for each operand the stride along the last kept and the last reduced axis: 0, 1, or None for
+    any other.
     """
 
     threads: int
@@ -86,7 +85,7 @@ class StageClass:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One launch: its class, and how it is cut."""
+    """One launch: its class, and its cut."""
 
     axes: Axes
     kind: StageClass
@@ -95,7 +94,7 @@ class Stage:
 
     @property
     def of_result(self) -> tuple[int, int]:
-        """How far results are apart, by output and by part."""
+        """The distances of results, by output and by part."""
         return (self.parts, 1) if self.kind.threads else (1, self.axes.outputs)
 
     @property
@@ -103,7 +102,7 @@ class Stage:
         """Grid and block."""
         outputs = self.axes.outputs
         if self.kind.threads:
-            # Of those that share a warp, as many as make a block together.
+            # As many groups that share a warp as fit in a block.
             groups = -(-outputs // self.kind.rows) * self.parts
             down = min(BLOCK // self.kind.threads, groups)
             return (-(-groups // down),), (self.kind.threads, down)
@@ -132,9 +131,9 @@ def axes_of(
     in_order: bool,
     guides: Sequence[tuple[int, ...]] = (),
 ) -> Axes:
-    """The axes of operands that are broadcast to one shape. With `in_order` the reduced ones are
-    gone through in C order, else as they are close in memory: in that of the `guides`, if there are
-    some, which are strides of arrays that are not read."""
+    """The axes of operands that are broadcast to one shape. With `in_order` the reduced axes are
+    traversed in C order, else by closeness in memory. `guides` are strides of arrays that are not
+    read; if there are some, they decide the closeness."""
     kept = [axis for axis in range(len(shape)) if axis not in reduced]
     sides = [
         _side(shape, [*strides, *guides], axes, is_ordered, len(strides))
@@ -161,12 +160,12 @@ def _side(
 
 
 def _ones_of(lengths: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides that number the elements through."""
+    """Strides that number the elements in order."""
     return tuple(math.prod(lengths[axis + 1 :]) for axis in range(len(lengths)))
 
 
 def stages_of(axes: Axes) -> list[Stage]:
-    """The stages, the first on the operands and each further one on what the last one left."""
+    """The stages: the first on the operands, each further one on the states of the one before."""
     stages = [_stage(axes)]
     while stages[-1].parts > 1:
         last = stages[-1]

@@ -1,7 +1,7 @@
-"""Floor 4, reductions. What each reduction maps its elements to, how two become one, and the rest.
+"""Floor 4, reductions. The table of reductions: elements, combining, start and finish of each.
 
-`start` is combined with nothing gone by, `of_nothing` is the result for no elements at all: None
-where there is none. A float's sum starts with -0, which changes no sum, as +0 would that of -0.
+`start` combined with a state changes nothing. `of_nothing` is the result for no elements, None if
+there is none. A float's sum starts with -0, which changes no sum; +0 would change a sum of -0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cudasync.array.expressions.tree import Expression
     from cudasync.array.functions.function import Function
 
-    # From the dtypes of operands and the one asked for to the tree of an element.
+    # Makes the tree of an element from the dtypes of operands and the dtype that is asked for.
     Element = Callable[[tuple[DType, ...], DType | None], Expression]
 
 _WORDS = {"b": "bool", "i": "signed integers", "u": "unsigned integers", "f": "floats"}
@@ -39,11 +39,11 @@ _INFINITY = "__longlong_as_double(0x7ff0000000000000LL)"
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """One reduction. There is one object of each.
+    """One reduction. Each has one object.
 
-    `finish` has `Scalar(0)`, what was accumulated, and may have `Scalar(1)`, a divisor. `finds` is
-    the sign of "the first value is better" for those that give an index: the first NaN wins, among
-    equals the first.
+    `finish` has `Scalar(0)`, the accumulated value, and may have `Scalar(1)`, a divisor. `finds` is
+    set for reductions that give an index: the comparison by which the first value is better. The
+    first NaN wins, and the first of equals.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Reduction:
     finds: str = ""
 
     def accept(self, dtype: DType) -> None:
-        """Raise TypeError unless arrays of this dtype are reduced by it."""
+        """Raise TypeError unless it takes arrays of this dtype."""
         if dtype.kind not in self.takes:
             words = " and ".join(_WORDS[kind] for kind in self.takes)
             instead = "float32" if self.takes == "f" else "int8"
@@ -66,7 +66,7 @@ class Reduction:
             )
 
     def start_of(self, dtype: DType) -> str:
-        """The C of what is combined first."""
+        """The C of the start value."""
         text = next(text for kinds, text in self.start.items() if dtype.kind in kinds)
         if text not in ("LOW", "HIGH"):
             return text
@@ -77,12 +77,12 @@ class Reduction:
 
 
 def accumulates(dtype: DType) -> DType:
-    """What a result of this dtype is accumulated in."""
+    """The dtype in which a result of this dtype is accumulated."""
     return FLOAT32 if dtype == FLOAT16 else dtype
 
 
 def total_dtype(dtype: DType) -> DType:
-    """The dtype of a sum or product where none is asked for: the default integer of that sign."""
+    """The default dtype of a sum or product: the default integer of the same signedness."""
     if dtype.kind == "u":
         return UINT64
     return DEFAULT_INT if dtype.kind in "bi" else dtype
@@ -113,7 +113,7 @@ def _counted(dtypes: tuple[DType, ...], asked: DType | None) -> Expression:
 
 
 def _deviation(dtypes: tuple[DType, ...], asked: DType | None) -> Expression:
-    """The square of how far the first operand is from the second, the mean."""
+    """The squared difference of the first operand from the second, the mean."""
     of = dtypes[1]
     apart = apply(FUNCTIONS["subtract"], cast(Input(0, dtypes[0]), of), Input(1, of))
     return apply(FUNCTIONS["square"], apart)
@@ -139,7 +139,7 @@ def _root(found: DType, result: DType) -> Expression:
 
 
 _ZERO = {"f": "-0.0", "biu": "0"}
-# An integer's limit is filled in by `start_of`, which knows the dtype.
+# `start_of`, which knows the dtype, fills in an integer's limit.
 _LOW = {"f": f"-{_INFINITY}", "biu": "LOW"}
 _HIGH = {"f": _INFINITY, "biu": "HIGH"}
 

@@ -1,9 +1,9 @@
 """Floor 4, scans. The CUDA C of one pass: each thread goes through one part of one row.
 
-A pass leaves each part's total, or, given what has come together before each part, the results.
-Its numbers: how many rows, parts of a row, elements of a row, elements of a part, results before
-the first element; the lengths of the axes that are kept; then the strides of the elements and of
-the results, along those axes and the row.
+A pass leaves the total of each part or, given the total before each part, the results. Its numbers:
+rows, parts of a row, elements of a row, elements of a part, results before the first element; the
+lengths of the kept axes; then the strides of the elements and of the results, along those axes and
+the row.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What the text depends on. Elements of `dtype` are accumulated as `found`; results are
-    `result`. Neighbouring threads have neighbouring rows where `by_rows`, else parts."""
+    """The properties that decide the text. Elements of `dtype` are accumulated as `found`; results
+    are `result`. With `by_rows` neighbouring threads have neighbouring rows, else neighbouring
+    parts."""
 
     reduction: Reduction
     dtype: DType

@@ -1,4 +1,4 @@
-"""Floor 4, scans. A scan of an array: finds the plan for it, or has it made."""
+"""Floor 4, scans. A scan of an array: it finds the plan for it, or makes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _plans: dict[Any, DevicePlan | HostPlan] = {}
 
 
 class HostPlan:
-    """The same on the CPU: NumPy's accumulation in a host op."""
+    """The plan on the CPU: NumPy's accumulation in a host op."""
 
     __slots__ = ("request", "result")
 
@@ -37,7 +37,7 @@ class HostPlan:
         self.result = result
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
-        """Push the scan; a new array with its result, at once."""
+        """Push the scan; returns a new array with its result, at once."""
         return computed(
             f"cumulative_{self.request.reduction.name}", operands, self.result, self._run
         )
@@ -69,8 +69,9 @@ def scanned(
     has_initial: bool,
     out: Any = None,
 ) -> Any:
-    """A new array with the running `name` ("sum" or "prod") of an array along an axis; pushed at
-    once, `frame` being where. With `out`, that array, which it is written to."""
+    """A new array with the running `name` ("sum" or "prod") of an array along an axis. It is pushed
+    at once, with `frame` as the place of the push. With `out`, the result goes to that array, which
+    is returned."""
     layout = x.layout
     key = (name, layout, axis, dtype, has_initial)
     plan = _plans.get(key)

@@ -1,8 +1,8 @@
-"""Floor 4, scans. A running sum or product of arrays of one layout, on a device.
+"""Floor 4, scans. A plan: a running sum or product of arrays of one layout, on a device.
 
-Rows that are long and few are cut into parts: the totals of parts are scanned first, in the same
-way, and then each part with what has come together before it. How a row is cut depends on the shape
-alone, so the order of additions is always the same.
+A few long rows are cut into parts: the totals of parts are scanned first, in the same way, and then
+each part from the total before it. The shape alone decides the cut, so the order of additions is
+always the same.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 _dead = DEAD.items
 _BLOCK = 256
 _PART = 128
-# With so many rows each is worth no more than one thread.
+# With this many rows, each gets a single thread.
 _MANY_ROWS = 4096
 
 
 class DevicePlan:
-    """`request` says what is scanned."""
+    """The plan of the scan that `request` describes."""
 
     __slots__ = (
         "_device",
@@ -54,14 +54,14 @@ class DevicePlan:
         self.result = result
         self._device = result.device
         self._successor: DevicePlan | None = None
-        # Totals of parts, then of parts of those and so on; then back, each with what it needs.
+        # Totals of parts, then of parts of these totals and so on; then back to the results.
         self._steps: list[tuple[Step, Scratches | None]] = []
         if operand.size:
             self._prepare()
 
     def _prepare(self) -> None:
-        """Have the kernels, in this life of the context."""
-        # The first that is looked at: a plan that a reset comes in between of is not used.
+        """Get the kernels, in the current life of the context."""
+        # Read the token first: if a reset comes in between, the plan is never used.
         self._token = self._device.context.token
         raise_if_over(self.operand, self.result)
         axis = self.request.axis
@@ -141,9 +141,9 @@ class DevicePlan:
         steps.append((step(has_carry=True, gives_totals=False), None))
 
     def _renewed(self, *arrays: Any) -> DevicePlan:
-        """The same plan, after a reset of the device. Threads may be in the middle of this one.
+        """The same plan, after a reset of the device. Other threads may still use this one.
 
-        Raises ClosedError if the reset took one of these arrays with it.
+        Raises ClosedError if one of these arrays was lost in the reset.
         """
         raise_if_over(*arrays)
         found = self._successor
@@ -154,7 +154,7 @@ class DevicePlan:
         return found
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
-        """Push the scan; a new array with its result, at once. `frame` is where."""
+        """Push the scan; returns a new array with its result, at once. `frame` is the place."""
         if _dead or LENT:
             reap()
         result = self.result
@@ -180,7 +180,7 @@ class DevicePlan:
             self._scanned(operands, target, frame, is_new=False)
 
     def _filled(self, target: Any, frame: FrameType) -> None:
-        """With what a scan of nothing begins with."""
+        """Fill `target` with the start value of a scan."""
         if self.result.size:
             cast_to(self.result.dtype).into((self.request.of_nothing,), target, frame)
 
@@ -198,7 +198,8 @@ class DevicePlan:
         carry: tuple[Any, ...] = ()
         for at, (step, _) in enumerate(self._steps[deep:]):
             of = left[deep - at]
-            # Totals are scanned into memory of their own: others may yet read them.
+            # Totals are scanned into memory of their own: other threads of the pass may yet read
+            # the totals.
             scratches = self._steps[deep - at - 1][1] if at < deep else None
             target = made if scratches is None else scratches.take()
             step((of, *carry), target, frame, is_new=is_new or target is not made)

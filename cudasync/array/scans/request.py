@@ -1,4 +1,4 @@
-"""Floor 4, scans. What is scanned, and into what."""
+"""Floor 4, scans. A request: the array properties and the dtypes of a scan."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A running reduction along `axis`, accumulated as `found`; `has_initial` puts what it starts
-    with before the first."""
+    """A running reduction along `axis`, accumulated as `found`; `has_initial` puts the start value
+    before the first result."""
 
     reduction: Reduction
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ def requested(
     dtype: DType | None,
     has_initial: bool,
 ) -> Request:
-    """The request for elements of dtype `given`; TypeError for one that it does not take."""
+    """The request for elements of dtype `given`; TypeError for a dtype that it does not take."""
     reduction = REDUCTIONS[name]
     reduction.accept(given)
     result = total_dtype(given) if dtype is None else dtype

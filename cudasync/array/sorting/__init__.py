@@ -1,1 +1,1 @@
-"""Floor 4, sorting. Rows in order, stably."""
+"""Floor 4, sorting. Stable sorting of rows."""

@@ -1,8 +1,8 @@
 """Floor 4, sorting. The CUDA C of a merge sort of rows: sorted runs first, then merges.
 
-An *entry* is a value, or a value and the place that it came from. A thread sorts a run by
-insertion; in a merge each thread counts by bisection how many entries of the other run come before
-its own. Equal entries keep their order, so the sort is stable. NaN is larger than all else.
+An *entry* is a value, or a value and its original place. A thread sorts a run by insertion. In a
+merge each thread counts by bisection the entries of the other run that come before its own. Equal
+entries keep their order, so the sort is stable. NaN is larger than all other values.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from cudasync.array.functions.helpers import needed_by
 if TYPE_CHECKING:
     from cudasync.array.dtypes.supported import DType
 
-# How many elements a thread sorts on its own.
+# The number of elements that a thread sorts alone.
 RUN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What the text depends on. It reads values where `is_first`, and writes values, or places,
-    where `is_last`; entries else."""
+    """The properties that decide the text. It reads values if `is_first`, else entries. It writes
+    values, or places, if `is_last`, else entries."""
 
     dtype: DType
     gives_places: bool
@@ -34,7 +34,7 @@ class Pass:
 
 
 def entry_bytes(kind: Pass) -> int:
-    """How many bytes an entry takes."""
+    """The bytes of an entry."""
     return 16 if kind.gives_places else max(kind.dtype.itemsize, 4 if kind.dtype.kind == "f" else 1)
 
 

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 _BLOCK = 256
 
-# Steps with the scratch that each leaves its entries in; the last writes the result.
+# Steps, each with the scratch for its entries; the last step writes the result.
 _known: Known[list[tuple[Step, Scratches | None]]] = Known()
 
 
 def sort_rows(x: Any, frame: FrameType, *, gives_places: bool, is_descending: bool) -> Any:
-    """A new array: the values along the last axis in order, or the places (int64) where they are.
+    """A new array: the values along the last axis in order, or their places (int64).
 
-    Stable; NaN counts as the largest. Pushed at once, `frame` being where.
+    Stable; NaN counts as the largest. Pushed at once, with `frame` as the place of the push.
     """
     dtype = supported(x.dtype)
     result = contiguous(
@@ -69,7 +69,7 @@ def sort_rows(x: Any, frame: FrameType, *, gives_places: bool, is_descending: bo
 def _order(values: np.ndarray[Any, Any], is_descending: bool) -> np.ndarray[Any, Any]:
     if not is_descending:
         return np.argsort(values, axis=-1, kind="stable")
-    # Backwards and back again, so that equal ones keep their order.
+    # Reversed twice, so that equal elements keep their order.
     turned = np.argsort(values[..., ::-1], axis=-1, kind="stable")[..., ::-1]
     return np.asarray(values.shape[-1] - 1 - turned)
 

@@ -1,1 +1,1 @@
-"""Floor 4, steps. A launch of a generated kernel on arrays: what plans of several are made of."""
+"""Floor 4, steps. Launches of generated kernels on arrays, the parts of plans with several."""

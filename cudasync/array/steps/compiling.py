@@ -1,6 +1,6 @@
-"""Floor 4, steps. From a text of CUDA C to its kernel on a device.
+"""Floor 4, steps. Compiles a text of CUDA C to a kernel on a device.
 
-A kernel is loaded once in the life of a device's context; what NVRTC made of it is kept on disk.
+A kernel is loaded once in the life of a device's context; NVRTC's output is kept on disk.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from cudasync.driver import Module
 if TYPE_CHECKING:
     from cudasync.driver import Device, Kernel
 
-# A product and a sum are rounded twice, as in NumPy.
+# A product and a sum are rounded separately, as in NumPy.
 _OPTIONS = ("--fmad=false",)
-# Programs with more kernels than this begin anew.
+# Beyond this many kernels, the table begins anew.
 _MOST = 1024
 
 _kernels: dict[tuple[str, int, object, tuple[str, ...]], Kernel] = {}
 
 
 def kernel_of(text: str, name: str, device: Device, options: tuple[str, ...] = _OPTIONS) -> Kernel:
-    """The kernel `name` of `text` on this device. Blocks while it is compiled, the first time;
-    CudasyncError where there is no NVRTC."""
-    # The context has a token once it is made.
+    """The kernel `name` of `text` on this device. The first call blocks while it is compiled.
+    CudasyncError without NVRTC."""
+    # The context has its token only after this.
     device.context.enter()
     key = (text, device.ordinal, device.context.token, options)
     found = _kernels.get(key)

@@ -1,4 +1,4 @@
-"""Floor 4, steps. Steps that were worked out before, as long as the life of the context lasts."""
+"""Floor 4, steps. A cache of steps, which are valid during one life of the context."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST = 512
 
 
 class Known(Generic[Made]):
-    """What was made for a key on a device. Any thread may ask; what two make at once is alike."""
+    """A cache by key and device. Any thread may ask; two threads make equal values."""
 
     __slots__ = ("_made",)
 
@@ -22,7 +22,8 @@ class Known(Generic[Made]):
         self._made: dict[Any, tuple[object, Made]] = {}
 
     def get(self, key: Hashable, device: Device, make: Callable[[], Made]) -> Made:
-        """What is known for `key` in this life of the device's context, or else is made now."""
+        """The value for `key` in the current life of the device's context, made if there is
+        none."""
         full = (key, device.ordinal)
         token = device.context.token
         found = self._made.get(full)
@@ -30,6 +31,6 @@ class Known(Generic[Made]):
             made = make()
             if len(self._made) >= _MOST:
                 self._made.clear()
-            # The token of before: what a reset came in between of is not used again.
+            # The token from before: a value is not used again if a reset came in between.
             found = self._made[full] = (token, made)
         return found[1]

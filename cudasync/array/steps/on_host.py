@@ -1,4 +1,4 @@
-"""Floor 4, steps. The like of a step for arrays on the CPU: a host op of NumPy's."""
+"""Floor 4, steps. The counterpart of a step for arrays on the CPU: a host op of NumPy's."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def computed(
 ) -> Any:
     """A new array on the CPU: `function(views of the operands, view of it)`, as one op.
 
-    `result` is contiguous, and all of it is written. Returns at once. What NumPy warns of is
-    silent, as it is on a device.
+    `result` is contiguous, and `function` must write all of it. Returns at once. NumPy's warnings
+    are silenced, as on a device.
     """
     made = result_over(bytes_for(result), result)
     computed_into(name, operands, made, function)
@@ -36,7 +36,7 @@ def computed(
 def computed_into(
     name: str, operands: tuple[Any, ...], made: Any, function: Callable[..., None]
 ) -> None:
-    """The same, to a contiguous array that shares no bytes with the operands."""
+    """`computed`, to a contiguous array that shares no bytes with the operands."""
     if _dead:
         reap()
     if not made.size:

@@ -1,7 +1,7 @@
-"""Floor 4, steps. A step that is recorded: what a pass over a graph may ask of it.
+"""Floor 4, steps. A recorded step, with the methods that passes over a graph call.
 
-It is taken in by nothing and takes in nothing, but it can be left out where nobody needs its
-result, work on other memory, and be done by another device.
+It is not fused with other steps. But it can be dropped if nothing needs its result, aimed at other
+memory, and moved to another device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RecordedStep:
-    """A step and what it was called with, by its places."""
+    """A step and the addresses of its operands."""
 
     is_reduction = False
 
@@ -33,24 +33,24 @@ class RecordedStep:
         self.step = step
         self.operands = tuple(operands)
         self.result = result
-        # As those of a recorded operation.
+        # As in `RecordedOperation`.
         self._arrays = arrays
         self.name = step.name
 
     @property
     def is_temporary(self) -> bool:
-        """True if nobody can ask for the result any more, but other nodes."""
+        """True if only other nodes can still ask for the result."""
         return self._arrays is not None and self._arrays() is None
 
     @property
     def regions(self) -> Any:
-        """What it only reads, updates, and overwrites."""
+        """The regions that it only reads, updates, and overwrites."""
         read = tuple(dict.fromkeys(each.region for each in self.operands))
         target = (self.result.region,)
         return (read, target, ()) if self.step.updates else (read, (), target)
 
     def launch(self) -> Launch:
-        """The launch of it, with its places packed."""
+        """Its launch, with addresses packed."""
         return self.step.packed(self.operands, self.result)
 
     def aimed(self, aim: Any) -> RecordedStep:
@@ -64,15 +64,16 @@ class RecordedStep:
         return RecordedStep(step, self.operands, self.result, self._arrays)
 
     def takes_in(self, other: Any) -> None:
-        """It computes no elements one by one."""
+        """None: a step is not elementwise."""
 
     reduces = takes_in
 
 
 def note(node: Any, step: Step, operands: Sequence[Any], made: Any, *, is_new: bool) -> None:
-    """`node` is a recorded launch of `step`: let it know what it does.
+    """Attach a description to `node`, a recorded launch of `step`.
 
-    It keeps memory instead of arrays, so that it shows when the program has let go of these.
+    The node keeps memory instead of arrays, so that the graph sees when the program drops the
+    arrays.
     """
     node.launch.kept = None
     for each in operands:
@@ -83,5 +84,5 @@ def note(node: Any, step: Step, operands: Sequence[Any], made: Any, *, is_new: b
 
 
 def _placed(each: Any) -> Placed:
-    # How it lies there the step knows.
+    # The step knows the layout.
     return Placed(each.ptr, each.region, None)  # type: ignore[arg-type]

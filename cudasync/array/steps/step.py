@@ -1,7 +1,7 @@
-"""Floor 4, steps. One launch, worked out but for the addresses of its arrays.
+"""Floor 4, steps. One launch, with everything but the addresses of its arrays worked out.
 
-The kernel's parameters are pointers to what it reads, the pointer to what it writes, then numbers
-that are the same each time. What it writes it overwrites whole, unless the step updates it.
+The kernel's parameters are pointers to its inputs, the pointer to its result, then numbers that are
+the same in each launch. A step overwrites its whole result, unless it updates it.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _push = launching.push
 
 
 class Scratch:
-    """Memory between two steps of one plan: it is gone, for the next to take, with the launch."""
+    """Memory between two steps of one plan; it returns to the pool after the launch."""
 
     __slots__ = ("_allocation", "ptr", "region")
 
     def __init__(self, block: Block, size_bytes: int) -> None:
-        # By the name that arrays have for theirs.
+        # By the name that arrays have for their memory.
         self._allocation: Any = block
         self.ptr = block.ptr
         self.region = Region(self.ptr, self.ptr + size_bytes)
 
 
 class Scratches:
-    """Where scratch of one size comes from."""
+    """The source of scratch of one size."""
 
     __slots__ = ("_size_bytes", "_source")
 
@@ -53,15 +53,15 @@ class Scratches:
         self._size_bytes = size_bytes
 
     def take(self) -> Scratch:
-        """Scratch with whatever it held. Never waits, unless memory is exhausted."""
+        """Uninitialised scratch. Never waits, unless memory is exhausted."""
         return Scratch(self._source.take(), self._size_bytes)
 
 
 class Step:
     """A kernel, its grid and the numbers behind its arrays.
 
-    `first` has what to add to the address of each array, in bytes; `numbers` are pairs of a value
-    and the letter that packs it. A step that `updates` leaves some of the result as it was.
+    `first` has the offset in bytes to add to each array's address; `numbers` are pairs of a value
+    and the letter that packs it. A step that `updates` leaves a part of the result as it was.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class Step:
     ) -> Any:
         """Push it: reads the operands, overwrites the result; returns the op at once.
 
-        The result is new if nobody has an array on its memory but who calls.
+        The result `is_new` if only the caller has an array on its memory.
         """
         launch, read = self._packed(operands, result)
         # Alive until the launch is issued.
@@ -122,7 +122,7 @@ class Step:
         if engine._is_direct and not self._is_checked:
             name = self.name
             return _push(engine, launch.on, accesses, name, self.device, frame, kernel)
-        # A node where it is recorded.
+        # In a recording this is a node.
         op: Any = engine._push(
             launch.on,
             OpKind.KERNEL,
@@ -138,7 +138,8 @@ class Step:
         return op
 
     def on_device(self, device: Device) -> Step:
-        """The same step by a kernel of another device. Raises what loading it there raises."""
+        """The same step by a kernel of another device. Raises whatever loading the kernel
+        raises."""
         x, y, z, *block, _ = self._shape
         return Step(
             self.name,
@@ -152,7 +153,7 @@ class Step:
         )
 
     def packed(self, operands: tuple[Any, ...], result: Any) -> Launch:
-        """A launch with these operands and this result, told by their `ptr` and `region`."""
+        """A launch with these operands and this result, given by their `ptr` and `region`."""
         return self._packed(operands, result)[0].kept_for_good()
 
     def _packed(self, operands: tuple[Any, ...], result: Any) -> tuple[Launch, Any]:

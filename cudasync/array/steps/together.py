@@ -1,8 +1,8 @@
-"""Floor 4, steps. Two launches of a plan as one op: what the first leaves, the second reads.
+"""Floor 4, steps. Two launches of a plan as one op: the second reads the first one's result.
 
-One plan of the engine's, one event and one end, where each launch had its own: a reduction of few
-elements is issued in three quarters of the time. Only the engine's quick way does so: who traces,
-records or checks a program is told of each launch.
+Both share one plan of the engine's, one event and one end, so a reduction of few elements is issued
+in three quarters of the time. Only the engine's direct path does so: traces, recordings and checks
+see each launch.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ def pushed_together(
     frame: FrameType,
     again: tuple[Any, ...] = (),
 ) -> bool:
-    """Push `first`, from `operands` to new scratch, and `last`, from `again`, which are among the
-    operands, and the scratch to `result`. False where nothing is pushed: then they have to be
-    pushed one by one."""
+    """Push two steps as one op: `first` from `operands` to new scratch, `last` from `again` and the
+    scratch to `result`. `again` are some of the operands. False if nothing was pushed: then the
+    steps must be pushed one by one."""
     engine = current_engine()
     if not engine._is_direct or first._is_checked or last._is_checked:
         return False
     between = scratches.take()
     one, read = first._packed(operands, between)
     other, _ = last._packed((*again, between), result)
-    # Alive until they are issued.
+    # Alive until the launches are issued.
     one.kept = other.kept = (operands, between, result)
     accesses = ((read, (), (between.region, result.region)), NO_TOKENS, ())
     names = first._kernel.name, last._kernel.name

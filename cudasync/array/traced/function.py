@@ -1,7 +1,7 @@
 """Floor 4, traced functions. `@cs.graph_function`: recorded once per signature, launched each time.
 
-True throughout: a call that can not be a launch of a graph is a call of the function. So whatever a
-trace can not take has the meaning that it always had, and `explain()` says so.
+Invariant: a call that cannot be a launch of a graph calls the function. So operations that cannot
+be traced keep their meaning, and `explain()` reports them.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _getframe = sys._getframe
-# So many signatures are kept ready, those that were called lately.
+# The number of signatures that are kept ready, the latest ones.
 MOST_SIGNATURES = 64
-# And so many reasons are remembered.
+# The number of reasons that are remembered.
 _MOST_REASONS = 100
 
 
 class GraphFunction:
     """A function that is recorded as a graph for each signature, made by `cs.graph_function`.
 
-    A call returns at once. Its arguments are arrays, and whatever else can be hashed, in tuples,
-    lists and dicts; results are new arrays each time.
+    A call returns at once. Its arguments are arrays, and other values that can be hashed, in
+    tuples, lists and dicts; results are new arrays each time.
 
     The function is called once for each signature: the shapes, dtypes and devices of its arrays,
-    which of them are the same, and the values of all else. So what it does beside pushing work,
-    such as printing, it does once. Numbers that it names from outside count as arguments; arrays
-    and other objects from outside are used as and where they are, and another in their place is
-    another signature. Called in a recording, or by another such function, it is a part of that.
+    the identities among them, and the values of all other arguments. So its side effects, such as
+    printing, happen once. Numbers that it names from outside count as arguments. Arrays and other
+    objects from outside are used in place, and another object is another signature. A call in a
+    recording, or in another such function, becomes a part of that recording.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -53,8 +53,8 @@ class GraphFunction:
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The results for these arguments, as of a plain call. Raises what that raises, TypeError
-        for an argument that is no array and can not be hashed, and RecordingError where the
+        """The results for these arguments, as of a plain call. Raises whatever that raises,
+        TypeError for an argument that is neither an array nor hashable, and RecordingError if the
         function asks for a value. If tracing raises, nothing was pushed."""
         engine: Any = current.engine()
         if engine.mode == "recording":
@@ -89,7 +89,7 @@ class GraphFunction:
         try:
             return trace.launch(signature.arrays, frame)
         except ValueError as error:
-            # Arrays that overlap and would be copied. Nothing has been pushed.
+            # Arrays overlap and would have to be copied. Nothing has been pushed.
             self._note(f"called as it is: {error}")
             return self._function(*bound.args, **bound.kwargs)
 
@@ -109,11 +109,11 @@ class GraphFunction:
 
     @property
     def traces(self) -> int:
-        """How often the function was called to be recorded."""
+        """The number of times that the function was called to be recorded."""
         return self._traces
 
     def explain(self) -> str:
-        """Why it was traced each time, a line each; and why some calls were no launches."""
+        """The reason for each trace, a line each, and for each call that was no launch."""
         return "\n".join(self._reasons) or "it was not called yet"
 
     def _note(self, reason: str) -> None:
@@ -143,6 +143,6 @@ class _Method:
 
 
 def graph_function(function: Callable[..., Any]) -> GraphFunction:
-    """Make a function a graph, as a decorator or a call: recorded at the first call with arguments
-    of a kind, launched at each. See `GraphFunction`."""
+    """Make a function a graph, as a decorator or a call: recorded at the first call of a signature,
+    launched at each call. See `GraphFunction`."""
     return GraphFunction(function)

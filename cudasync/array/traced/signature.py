@@ -1,7 +1,8 @@
-"""Floor 4, traced functions. The signature of a call: what a trace depends on, each with a name.
+"""Floor 4, traced functions. The signature of a call: the named facts on which a trace depends.
 
-Of an array it is shape, dtype, device, whether it may be written, and which of the arguments before
-it is the same array; of all else the value. What a function names from outside counts as well.
+For an array these are shape, dtype, device, whether it may be written, and which earlier argument
+is the same array; for other arguments the value. Values that a function names from outside count,
+too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Signature:
-    """What one call looks like: its `key`, and the distinct arrays among its arguments."""
+    """The signature of one call: its `key`, and the distinct arrays among its arguments."""
 
     def __init__(self, given: Mapping[str, Any], outside: Mapping[str, Any]) -> None:
         self.arrays: list[Array] = []
@@ -39,7 +40,7 @@ class Signature:
 
     @property
     def odd(self) -> str:
-        """Why a graph can not take these arrays; "" if it can."""
+        """The reason why a graph cannot take these arrays, or ""."""
         for each in self.arrays:
             if not each.is_contiguous:
                 return f"an array with strides {each.strides} is no argument of a graph"
@@ -48,7 +49,7 @@ class Signature:
         return ""
 
     def against(self, other: Signature) -> str:
-        """What is new in this one."""
+        """The differences from `other`."""
         found = [
             _changed(name, part, other.parts[name])
             if name in other.parts
@@ -61,7 +62,7 @@ class Signature:
 
 
 def said_of(array: Array) -> str:
-    """What a trace depends on of an array."""
+    """The facts about an array on which a trace depends."""
     sizes = ", ".join(map(str, array.shape))
     how = "" if array.is_contiguous else f" with strides {array.strides}"
     return f"{array.dtype}[{sizes}]{how} on {array.device}"

@@ -1,7 +1,7 @@
-"""Floor 4, traced functions. A trace: the graph of one signature, and what its results are.
+"""Floor 4, traced functions. A trace: the graph of one signature, and its results.
 
-Results are arguments of the graph, too: each launch writes them to new arrays. What the function
-returns of its arguments, and views of them, are of the arguments of the call.
+Results are arguments of the graph, too: each launch writes them to new arrays. If the function
+returns its arguments, or views of them, the results are the call's arguments or views of these.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class _Given(NamedTuple):
-    """A result that is an argument, or lies in one: which, and where in it."""
+    """A result that is an argument, or a view of one: its index, and its place in it."""
 
     argument: int
     view: Array
 
 
 class _Made(NamedTuple):
-    """A result that is made by each launch: which of these."""
+    """A result that each launch makes: its index among these."""
 
     number: int
 
@@ -47,7 +47,7 @@ class Trace:
         signature: Signature,
         outside: list[tuple[str, Any]],
     ) -> None:
-        # So that no other has the identity of one of these.
+        # Kept alive, so that no other object gets the identity of one of these.
         self._outside = outside
         self._made: list[Array] = []
         self._by_id: dict[int, Any] = {}
@@ -67,7 +67,8 @@ class Trace:
             self._results = mapped(self._result, returned)
             del returned
         self._by_id.clear()
-        # The results of the first launch: it is instantiated with them. Taken out by that.
+        # The results of the first launch, with which the graph is instantiated. That launch takes
+        # them.
         self._first = [[empty_like(each) for each in self._made]]
         for at, each in enumerate(self._made):
             name = f"result {at}"
@@ -75,8 +76,8 @@ class Trace:
         self.executable = recorded.instantiate()
 
     def launch(self, arrays: Sequence[Array], frame: FrameType) -> Any:
-        """Push a launch with these arrays; the results. Raises ValueError, with nothing pushed,
-        where the arrays can not be arguments at once."""
+        """Push a launch with these arrays; returns the results. Raises ValueError, with nothing
+        pushed, if the arrays cannot be arguments together."""
         try:
             made = self._first.pop()
         except IndexError:
@@ -106,7 +107,7 @@ class Trace:
             return leaf
         found = self._by_id.get(id(leaf))
         if found is None:
-            # With the array, so that no other has its id meanwhile.
+            # With the leaf itself, so that no other object gets its id meanwhile.
             found = self._by_id[id(leaf)] = self._new_result(leaf), leaf
         return found[0]
 
@@ -117,6 +118,6 @@ class Trace:
         for _, thing in leaves([each for _, each in self._outside]):
             if isinstance(thing, Array) and array._allocation is thing._allocation:
                 return array
-        # By a kernel of its own, or of what computes the array: that can be aimed.
+        # The copy is a kernel of its own, or fused into the array's producer: both can be aimed.
         self._made.append(COPY((array,), user_frame()))
         return _Made(len(self._made) - 1)

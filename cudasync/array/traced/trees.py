@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves, each with its way from the top, as one would write it."""
+    """The leaves, each with its path from the top, in the notation of Python."""
     if type(tree) in (tuple, list):
         for at, each in enumerate(tree):
             yield from leaves(each, f"{path}[{at}]")
@@ -30,7 +30,7 @@ def shape_of(tree: Any) -> Any:
 
 
 def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
-    """The same tree with `fn` of each leaf."""
+    """The same tree with `fn(leaf)` for each leaf."""
     if type(tree) in (tuple, list):
         return type(tree)([mapped(fn, each) for each in tree])
     if type(tree) is dict:

@@ -54,7 +54,7 @@ class Worker:
                 self._start()
             with suppress(EOFError, ConnectionError):
                 return self._exchanged(items, is_numbers=is_numbers, skips=skips)
-            # Outside of the `with`: the end of the pipe adds nothing, and its frames would be kept.
+            # Raised outside of the `with`: the end of the pipe adds nothing but its frames.
             raise ChildProcessError(self._obituary(what))
 
     def _start(self) -> None:

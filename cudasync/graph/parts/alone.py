@@ -43,7 +43,7 @@ class AlonePart:
         between: Between | None = None,
         times: Times | None = None,
     ) -> Op:
-        """Push the node. `times` gets the begin and the end of a host function."""
+        """Push the node. `times` gets the start and the end of a host function."""
         node = self.nodes[0]
         if self._is_simple and between is None and engine._is_direct:
             if self._resolved is None:

@@ -79,7 +79,7 @@ class HostPart:
         between: Between | None = None,
         times: Times | None = None,
     ) -> Op:
-        """Push the functions. In a loop, `times` gets the loop's begin and end."""
+        """Push the functions. In a loop, `times` gets the loop's start and end."""
         if self.is_spread and self._is_worth_it():
             noted = self._trial.next() if self._trial is not None and between is None else None
             return [each.push(engine, frame, between, noted) for each in self._alone][-1]
@@ -167,7 +167,7 @@ class HostPart:
         return True
 
     def _timed(self, op: Any) -> Calls:
-        """The same calls, each noting its begin and end for an observer."""
+        """The same calls, each noting its start and end for an observer."""
         op.node_times = noted = []
 
         def timed(step: Node) -> Callable[[], None]:

@@ -68,11 +68,11 @@ class Trial:
 
     def __init__(self, loop_s: float, count: int) -> None:
         self._loop_s, self._count = loop_s, count
-        # For each watched launch, the begin and end of each of its ops.
+        # For each watched launch, the start and end of each of its ops.
         self._launches: list[Times] = []
 
     def next(self) -> Times | None:
-        """A list for the begins and ends of the next launch's ops. None if a launch is under way,
+        """A list for the starts and ends of the next launch's ops. None if a launch is under way,
         or enough are over."""
         known = self._launches
         if len(known) == TRIALS or (known and len(known[-1]) < self._count):
@@ -94,7 +94,7 @@ def _elapsed(times: Times) -> float:
 def noting(
     fn: Callable[[], object], times: Times, now: Callable[[], float]
 ) -> Callable[[], object]:
-    """`fn`, noting its begin and end."""
+    """`fn`, noting its start and end."""
 
     def call() -> object:
         begin = now()

@@ -1,7 +1,7 @@
 """Floor 3, passes. Packs lives into existing memory, for the `memory` pass.
 
 The memory of some temporaries serves as *blocks*. Each temporary lies in a block, beside those that
-it overlaps in time. The first choice of blocks is the largest, each as needed. For few temporaries
+it overlaps in time. The first choice takes the largest temporaries, as needed. For few temporaries
 a second choice is tried: as few blocks as hold all, each as small as possible. The choice that
 takes less memory wins.
 """

@@ -35,7 +35,7 @@ def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
 
 
 def remaining(nodes: Sequence[Node]) -> dict[Node, float]:
-    """For each node, the estimated time from its begin until its last dependent is over."""
+    """For each node, the estimated time from its start until its last dependent is over."""
     left: dict[Node, float] = dict.fromkeys(nodes, 0.0)
     for node in reversed(nodes):
         # Until here it is the longest time of its successors.

@@ -1,6 +1,6 @@
 """Floor 3, placement. Schedules tasks on places: HEFT (Topcuoglu, Hariri and Wu, 2002).
 
-Tasks are taken by their upward rank: the time from their begin to the end of everything on the
+Tasks are taken by their upward rank: the time from their start to the end of everything on the
 longest path. Each goes to the place where it ends first, in the first gap that is long enough,
 after the copies that it needs. A place runs one task after the other, and receives one copy after
 the other meanwhile. The place None, the host, runs any number at once.
@@ -50,7 +50,7 @@ def scheduled(tasks: Sequence[Task], link: Link) -> Schedule:
 
 
 class _Try(NamedTuple):
-    """A task at a place: its begin and end; the time when its results are where they must be; the
+    """A task at a place: its start and end; the time when its results are where they must be; the
     times when the copies to places end."""
 
     place: Place
@@ -160,7 +160,7 @@ class _Busy:
         self._ends: list[float] = []
 
     def first_gap(self, ready: float, seconds: float) -> float:
-        """The begin of the first gap of so many seconds, from `ready` on."""
+        """The start of the first gap of so many seconds, from `ready` on."""
         begin = ready
         for at in range(bisect_right(self._ends, ready), len(self._ends)):
             if self._starts[at] - begin >= seconds:
