@@ -1,4 +1,4 @@
-"""Floor 1. CUDA's nouns, each with an owner and a lifetime, over cuda.bindings."""
+"""Floor 1. The objects of CUDA, each with an owner and a lifetime, over cuda.bindings."""
 
 from __future__ import annotations
 

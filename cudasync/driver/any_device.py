@@ -1,7 +1,7 @@
-"""Floor 1. `ANY`: a device that nobody has chosen yet.
+"""Floor 1. `ANY`: a device that is not chosen yet.
 
-It stands wherever a `device=` does. Where work is recorded, a pass over the graph chooses; anywhere
-else, and for whatever such a pass does not move, it is the current device.
+Every `device=` takes it. In recorded work, a pass over the graph chooses the device. Elsewhere, and
+for work that the pass does not move, `ANY` is the current device.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from cudasync.driver.streams.current_streams import current_device
 
 
 class AnyDevice:
-    """What `ANY` is; there is one."""
+    """The class of `ANY`, its only instance."""
 
     __slots__ = ()
 
     def __index__(self) -> int:
-        """The ordinal of the current device, so that it is a device for all who ask for one."""
+        """The ordinal of the current device, so that every `device=` takes it."""
         return current_device().ordinal
 
     def __repr__(self) -> str:
@@ -26,5 +26,5 @@ class AnyDevice:
 
 
 ANY = AnyDevice()
-"""Any device: in `with cs.graph()` the one that a pass over the graph chooses for each operation,
-with all copies between devices that this takes; elsewhere the current device."""
+"""Any device. In `with cs.graph()` a pass over the graph chooses a device for each operation, and
+adds the necessary copies between devices; elsewhere it is the current device."""

@@ -1,13 +1,13 @@
-"""Floor 1. The primary context of a device: retained once, made current on whatever thread calls.
+"""Floor 1. The primary context of a device: retained once, made current on the calling thread.
 
 There is one `Context` per ordinal and process. The driver's primary context is retained at the
 first use and kept: every library that works with the device shares it.
 
-True throughout:
-- `token` is one life of the context, and another one from the moment of a reset on: the context
-  can be entered again once that reset is done;
-- garbage is destroyed only where that can not block: what might (freeing memory waits for the
-  device) stays until the device is idle, or is being synchronized anyway, or memory runs out.
+Invariants:
+- `token` is the present `Life` of the context; a reset begins another. The context can be entered
+  again once the reset is done;
+- garbage is destroyed only where that cannot block. Garbage that might block (freeing memory waits
+  for the device) stays until the device is idle, is synchronized anyway, or memory runs out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LEGACY_STREAM = 1
 
 
 class _Here(threading.local):
-    """The life of which context this thread is in, as far as cudasync has set it."""
+    """The `Life` of the context that cudasync last made current on this thread."""
 
     token: Life | None = None
 
@@ -56,11 +56,11 @@ class Context:
         self._handle: Any = None
 
     def enter(self) -> None:
-        """Make the context current on this thread; without a driver call if cudasync already has.
+        """Make the context current on this thread; no driver call if cudasync already has.
 
         Another library may have switched the thread to another device since. Calls on explicit
-        handles then work all the same or are refused; whatever would silently go to the wrong
-        device uses `enter_anew`.
+        handles then still work or are refused; calls that would silently use the wrong device use
+        `enter_anew`.
         """
         if here.token is not self.token:
             self.enter_anew()
@@ -75,16 +75,16 @@ class Context:
             answer = driver.cuCtxSetCurrent(handle)
             if token is self.token:
                 break
-            # It was reset meanwhile.
+            # The context was reset meanwhile.
         check(answer, "cuCtxSetCurrent")
         here.token = token
 
     def handle(self) -> Any:
-        """The driver's CUcontext, retained by now."""
+        """The driver's CUcontext, retained if it was not."""
         return self._handle or self._retain()
 
     def is_of(self, handle: Any) -> bool:
-        """True if `handle` is this context's CUcontext, as far as it was needed yet."""
+        """True if `handle` is this context's CUcontext; False if that is not retained yet."""
         mine = self._handle
         return mine is not None and int(mine) == int(handle)
 
@@ -97,11 +97,11 @@ class Context:
             return self._handle
 
     def synchronize(self) -> None:
-        """Block until all work on the device is done; then free what finalisers left."""
+        """Block until all work on the device is done; then destroy the garbage of finalisers."""
         self.enter_anew()
         life = self.token
         held = [(in_flight, in_flight.take()) for in_flight in list(life.in_flight)]
-        # What others keep from here on may be for work that comes after the wait.
+        # Operands that other threads keep from here on may belong to work after the wait.
         for_long, life.kept_for_long = life.kept_for_long, []
         try:
             code = driver.cuCtxSynchronize()[0]
@@ -120,16 +120,17 @@ class Context:
             self._destroy(life, life.blocking_garbage)
 
     def reset(self) -> None:
-        """End the context with all that lives in it, and its sticky error; it begins anew."""
+        """End the context, all its objects and its sticky error; a new life begins."""
         ensure_driver()
         with self._lock:
             over = self.token
-            # In this order: who sees the next life finds no handle, and waits for the lock.
+            # In this order: a thread that sees the next life finds no handle, and waits for the
+            # lock.
             self._handle = None
             self.token = Life()
             answer = driver.cuDevicePrimaryCtxReset(driver.CUdevice(self.ordinal))
             if answer[0]:
-                # It was refused: all that lives there still does.
+                # The driver refused the reset: all objects still exist.
                 self.token = over
             check(answer, "cuDevicePrimaryCtxReset")
         over.end()
@@ -137,12 +138,12 @@ class Context:
     def allocate(
         self, call: str, function: Callable[..., Any], *arguments: Any, is_placed: bool = False
     ) -> Any:
-        """The result of a driver function that creates something, here and now.
+        """Call a driver function that creates something, and return its result.
 
-        `is_placed` if an argument says where, and not only which context is current: a stream
-        that was entered. Where memory has run out and garbage holds some, this waits for the
-        device, frees it, and tries again. It disturbs no stream capture, and does not wait if it
-        knows of one.
+        `is_placed` if an argument determines the place (an entered stream), not only the current
+        context. If memory has run out and garbage holds some, this waits for the device, frees the
+        garbage, and tries again. It disturbs no stream capture, and does not wait if it knows of
+        one.
         """
         life = self.token
         if is_placed and not life.garbage and not life.blocking_garbage:
@@ -166,12 +167,12 @@ class Context:
 
     @property
     def garbage(self) -> deque[Garbage]:
-        """What finalisers left, and can be destroyed at any time."""
+        """Garbage of finalisers that can be destroyed at any time."""
         return self.token.garbage
 
     @property
     def blocking_garbage(self) -> deque[Garbage]:
-        """What finalisers left, and waits for the device when it is destroyed."""
+        """Garbage of finalisers whose destruction waits for the device."""
         return self.token.blocking_garbage
 
     def _destroy(self, life: Life, garbage: deque[Garbage]) -> None:
@@ -181,7 +182,7 @@ class Context:
             except IndexError:  # Another thread was faster.
                 return
             if life is self.token:
-                destroy(value)  # A refusal has nobody to go to: the owner is gone.
+                destroy(value)  # A refusal is ignored: the owner is gone.
 
     def keep_behind(self, marker: Event | None, operand: object) -> None:
         """Keep `operand` alive until `marker` is reached; without one, until all has run."""
@@ -195,7 +196,7 @@ class Context:
 
 
 def _streams(life: Life) -> list[Any]:
-    """The legacy default stream, and ours."""
+    """The legacy default stream, and our streams."""
     ours = [in_flight.raw_stream for in_flight in list(life.in_flight)]
     return [driver.CUstream(_LEGACY_STREAM), *ours]
 
@@ -221,7 +222,7 @@ def _forget_kept(life: Life) -> None:
         except CudaError as error:
             if error.name != "CUDA_ERROR_INVALID_HANDLE":
                 raise
-            # Somebody has reset the device by other means: nothing is left of that work.
+            # Another library has reset the device: nothing is left of that work.
             is_reached = True
         if not is_reached:
             kept.appendleft(first)
@@ -238,5 +239,5 @@ def context_of(ordinal: int) -> Context:
 
 
 def contexts() -> list[Context]:
-    """The contexts that somebody asked for so far."""
+    """The contexts requested so far."""
     return list(_contexts.values())

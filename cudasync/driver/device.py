@@ -1,7 +1,7 @@
-"""Floor 1. A device: what it is, its primary context, and which one is current here.
+"""Floor 1. `Device`: a CUDA device with its attributes and its primary context.
 
-`Device(n)` is one object per ordinal, so devices compare and hash by identity. Nothing is asked of
-the driver before it is needed, and nothing about a device is asked twice.
+`Device(n)` is one object per ordinal, so devices compare and hash by identity. The driver is asked
+only when a value is needed, and once for each attribute.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cudasync.driver.result import check
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    # What every public `device=` takes.
+    # The type of every public `device=`.
     DeviceLike: TypeAlias = "Device | SupportsIndex"
 
 _devices: dict[int, Device] = {}
@@ -28,8 +28,8 @@ _devices: dict[int, Device] = {}
 class Device:
     """One CUDA device, by its ordinal.
 
-    Raises ValueError for an ordinal that no device has. Safe to use from any thread: whatever
-    needs the device's context makes it current on the thread that calls.
+    Raises ValueError for an ordinal that no device has. Safe to use from any thread: each function
+    that needs the device's context makes it current on the calling thread.
     """
 
     __slots__ = ("_attributes", "_name", "context", "ordinal")
@@ -57,7 +57,7 @@ class Device:
 
     @property
     def name(self) -> str:
-        """The device's name, as the driver tells it (cuDeviceGetName)."""
+        """The device's name (cuDeviceGetName)."""
         if not self._name:
             raw = check(driver.cuDeviceGetName(256, self.ordinal), "cuDeviceGetName")
             self._name = raw.partition(b"\0")[0].decode(errors="replace")
@@ -73,13 +73,13 @@ class Device:
 
     @property
     def is_software(self) -> bool:
-        """True on the software GPU. For people and logs: programs need not ask."""
+        """True on the software GPU. For users and logs: programs do not need it."""
         return ensure_driver().kind == "soft"
 
     def attribute(self, name: str) -> int:
         """A device attribute by the end of its CUDA name: "MAX_THREADS_PER_BLOCK".
 
-        Asked once (cuDeviceGetAttribute). Raises ValueError for a name CUDA does not have.
+        Queried once (cuDeviceGetAttribute). Raises ValueError for a name that CUDA does not have.
         """
         value = self._attributes.get(name)
         if value is None:
@@ -96,10 +96,10 @@ class Device:
     def use(self) -> None:
         """Make this the current device, and its context current, on the calling thread.
 
-        The current device is where things go that name no device and no stream. Needed only for
-        that, or after another library has switched the thread's context. (cuCtxSetCurrent)
+        Calls without a device or stream use the current device. `use` is needed only for these, or
+        after another library has switched the thread's context. (cuCtxSetCurrent)
         """
-        # Here, since current.py is built upon this file.
+        # Imported here, since that file imports this one.
         from cudasync.driver.streams.current_streams import choose_device
 
         self.context.enter_anew()
@@ -108,24 +108,24 @@ class Device:
     def synchronize(self) -> None:
         """Block until all work enqueued on the device is done, with the GIL released.
 
-        Raises CudaError for what went wrong in that work. (cuCtxSynchronize)
+        Raises CudaError for a failure of that work. (cuCtxSynchronize)
         """
         self.context.synchronize()
 
     def memory(self) -> DeviceMemory:
-        """How many bytes the device has, can allocate, and holds of what was freed. Never blocks.
+        """The bytes that the device has, can allocate, and holds after frees. Never blocks.
 
-        Held are the default pool's reserves (cuMemPoolGetAttribute), or what the software GPU
-        keeps, of all its devices and of pinned memory together: at most CUDASYNC_SOFTGPU_HELD,
-        unless frees have to wait for a stream. (cuMemGetInfo)
+        Held bytes are the default pool's reserves (cuMemPoolGetAttribute). On the software GPU they
+        are the freed memory that it keeps, of all its devices and of pinned memory together: at
+        most CUDASYNC_SOFTGPU_HELD, unless frees have to wait for a stream. (cuMemGetInfo)
         """
         return memory_of(self.context, self.ordinal)
 
     def reset(self) -> None:
-        """End the device's context, and with it a sticky error; the next use begins anew.
+        """End the device's context and its sticky error; the next use begins a new one.
 
-        Everything made on the device is closed by it: streams, events, buffers, modules. Other
-        libraries in this process lose theirs too. (cuDevicePrimaryCtxReset)
+        This closes everything made on the device: streams, events, buffers, modules. Other
+        libraries in this process lose their objects too. (cuDevicePrimaryCtxReset)
         """
         self.context.reset()
 
@@ -137,34 +137,34 @@ class Device:
 
 
 def as_device(device: DeviceLike) -> Device:
-    """A Device as it is, or that of an ordinal. TypeError for anything else."""
+    """A Device unchanged, or the Device of an ordinal. Raises TypeError for anything else."""
     if isinstance(device, Device):
         return device
     try:
         return Device(device)
     except TypeError:
         kind = type(device).__name__
-        # Who writes a name means an array's device: other calls have no other than these two.
+        # A string is meant as an array's device: only calls for arrays take "cpu".
         also = ' (for an array also "cpu")' if isinstance(device, str) else ""
         raise TypeError(f"device= takes a Device or its ordinal, not {kind}{also}") from None
 
 
 def device_count() -> int:
-    """How many devices there are: at least 1, the software GPU when there is no other."""
+    """The number of devices: at least 1, the software GPU if there is no other."""
     ensure_driver()
     return int(check(driver.cuDeviceGetCount(), "cuDeviceGetCount"))
 
 
 def driver_version() -> tuple[int, int]:
-    """The CUDA version that the driver speaks, for instance (12, 8). (cuDriverGetVersion)"""
+    """The CUDA version that the driver supports, for instance (12, 8). (cuDriverGetVersion)"""
     ensure_driver()
-    # 1000 * major + 10 * minor, as the reference has it.
+    # 1000 * major + 10 * minor, by the driver API reference.
     version = int(check(driver.cuDriverGetVersion(), "cuDriverGetVersion"))
     return version // 1000, version % 1000 // 10
 
 
 def highest_priority(device: Device) -> int:
-    """How far above the usual priority the device's streams can be; 0 if all are the same.
+    """The number of stream priorities above the usual one; 0 if all are the same.
 
     (cuCtxGetStreamPriorityRange)
     """

@@ -1,9 +1,9 @@
-"""Floor 1. Which driver this process talks to: found out once, before the first call.
+"""Floor 1. The choice of the driver of this process: made once, before the first call.
 
-`cuda.bindings` opens libcuda.so.1 on its first call and keeps what it got, good or bad. So the
-probe asks the dynamic loader itself, and the software GPU is put in place before that call.
-A process uses one driver from its first call to its last. A spawned child probes for itself; a
-forked one can not use CUDA at all, and is told so.
+`cuda.bindings` opens libcuda.so.1 on its first call and keeps the result, good or bad. So the
+probe asks the dynamic loader itself, and puts the software GPU in place before that call. A process
+uses one driver from its first call to its last. A spawned child probes for itself; a forked child
+cannot use CUDA at all, and gets an error that says so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_DEVICE = 100
 
 
 class Choice(NamedTuple):
-    """The driver of this process: `kind` is "cuda" or "soft", `why` a clause for people."""
+    """The driver of this process: `kind` is "cuda" or "soft", `why` is a clause for the user."""
 
     kind: str
     why: str
@@ -47,11 +47,11 @@ _forked = False
 
 
 def ensure_driver() -> Choice:
-    """Choose and initialise the driver, at the first call; afterwards only say which it is.
+    """Choose and initialise the driver at the first call; later calls return the choice.
 
-    CUDASYNC_DEVICE=cuda insists on a real device, soft on the software GPU, and auto (or
-    nothing) takes a real one where there is one. Raises CudasyncError when the wish can not be
-    met; nothing is remembered of a failure.
+    CUDASYNC_DEVICE=cuda demands a real device, soft the software GPU, and auto (or nothing) takes a
+    real device if there is one. Raises CudasyncError if the demand cannot be met; a later call then
+    tries again.
     """
     global _choice
     if _forked:
@@ -69,22 +69,22 @@ def ensure_driver() -> Choice:
 
 
 def place_software_gpu() -> None:
-    """Make the software GPU this process's driver, and call nothing of it: not even cuInit.
+    """Make the software GPU this process's driver, without any call to it, not even cuInit.
 
-    For programs that are to find a driver as Python finds one at its start. CudasyncError if a
-    real driver is loaded, or the software GPU is not installed.
+    For programs that expect an uninitialised driver, as at the start of Python. Raises
+    CudasyncError if a real driver is loaded, or the software GPU is not installed.
     """
     with _lock:
         _choose("soft")
 
 
 def chosen() -> Choice:
-    """The driver of this process and why it was chosen; chooses if nothing has yet."""
+    """The driver of this process and the reason; chooses one if there is none yet."""
     return ensure_driver()
 
 
 def forked() -> bool:
-    """True in a child that was forked after the driver was chosen: its handles are not ours."""
+    """True in a child that was forked after the driver was chosen: its handles are invalid."""
     return _forked
 
 
@@ -109,7 +109,7 @@ def _choose(wish: str) -> Choice:
 
 
 def _loaded() -> ctypes.CDLL | None:
-    """The driver library that is in the process already, if one is."""
+    """The driver library that the process has loaded, if any."""
     try:
         return ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
@@ -135,10 +135,10 @@ def _trouble_with_real_driver() -> str:
 
 
 def _unload(library: ctypes.CDLL) -> None:
-    """Give a driver without a device back to the loader, so that its name is free again.
+    """Unload a driver without a device, so that its name is free again.
 
-    glibc resolves libcuda.so.1 to whatever library of that name is loaded, so the software GPU
-    could not take its place otherwise.
+    glibc resolves libcuda.so.1 to a loaded library of that name, so the software GPU could not take
+    its place otherwise.
     """
     close = ctypes.CDLL(None).dlclose
     close.argtypes = (ctypes.c_void_p,)
@@ -158,21 +158,21 @@ def _install_software_gpu(trouble: str) -> None:
     try:
         _software_gpu().install(force=True)
     except ValueError as error:
-        # Nothing was passed, so the value came from the environment.
+        # `install` got no values, so the invalid one came from the environment.
         raise CudasyncError(f"CUDASYNC_SOFTGPU_... in the environment: {error}") from error
 
 
 def write_native_libraries(folder: Path) -> list[str]:
-    """Write what native programs are linked with into a folder; the names of its files.
+    """Write the libraries for linking native programs into a folder; return the file names.
 
-    CudasyncError where this machine, its Python or its compiler of C will not do.
+    Raises CudasyncError if this machine, its Python or its C compiler is not suitable.
     """
     written: list[str] = _software_gpu().write_native_libraries(folder)
     return written
 
 
 def _software_gpu() -> ModuleType:
-    # The one door from above into the cellar (DESIGN, the floors).
+    # The only import of the cellar from a higher floor (DESIGN, the floors).
     return importlib.import_module("cudasync.softgpu")
 
 

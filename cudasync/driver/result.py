@@ -1,7 +1,7 @@
-"""Floor 1. The gate: every answer of the driver passes here and becomes a value or an error.
+"""Floor 1. Answers of the driver: `check` turns each into a value or an error.
 
-A binding returns a tuple whose first item is the CUresult; the rest are its results. Zero is
-success everywhere, so hot paths test `answer[0]` themselves and call `failure` only to fail.
+A binding returns a tuple: its first item is the CUresult, the rest are its results. Zero always
+means success, so hot paths test `answer[0]` themselves and call `failure` only for an error.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _HINTS = {
 }
 
 
-# What cuGetErrorString says of these codes as a matter of form. Anything longer is a report.
+# The standard texts of cuGetErrorString for these codes. A longer text is a report.
 _STANDING_PHRASES = {
     1: "invalid argument",
     2: "out of memory",
@@ -79,9 +79,9 @@ _STANDING_PHRASES = {
 
 
 def check(answer: Any, call: str) -> Any:
-    """The results in `answer`: None, the only one, or a tuple of them.
+    """The results in `answer`: None, a single value, or a tuple of values.
 
-    `call` is the driver function's name. Raises CudaError where the driver refused.
+    `call` is the driver function's name. Raises CudaError if the driver refused.
     """
     if answer[0]:
         raise failure(answer[0], call)
@@ -91,11 +91,11 @@ def check(answer: Any, call: str) -> Any:
 
 
 def failure(code: Any, call: str) -> CudaError | DeadlockError:
-    """The error for a CUresult that is not success, to be raised by the caller.
+    """The error for a CUresult other than success, for the caller to raise.
 
-    Its hint is ours for the code, behind what the driver itself reports, where that is more than
-    its standing phrase: "an illegal memory access was encountered: kernel k, line 12 ...". It
-    is a DeadlockError where the driver reports that nothing can run any more.
+    Its hint is the driver's report, followed by the library's hint for the code. A report is more
+    than the standard text: "an illegal memory access was encountered: kernel k, line 12 ...". The
+    error is a DeadlockError if the driver reports that nothing can run any more.
     """
     number = int(code)
     report = report_of(number)
@@ -115,7 +115,7 @@ def _name(number: int) -> str:
 
 
 def report_of(number: int) -> str:
-    """What the driver says about the code beyond its standing phrase, or ""."""
+    """The driver's report on the code, "" if it gives only its standard text."""
     try:
         refused, raw = driver.cuGetErrorString(driver.CUresult(number))
     except (ValueError, RuntimeError):

@@ -1,9 +1,9 @@
-"""Floor 2. Streams that the engine does not manage: its work behind theirs, and theirs behind its.
+"""Floor 2. Order between the engine's work and streams that the engine does not manage.
 
-True throughout: the engine never waits in a stream for work that it has not issued yet. So where
-what a stream is to follow is still behind a host op, it is the caller that waits.
-A stream that is captured is refused: an event that is recorded there never happens, and one of
-ours that it waits for ends the capture.
+Invariant: the engine never lets a stream wait for unissued work. So if the awaited work is still
+behind a host op, the caller waits.
+A stream under capture is refused: an event recorded there never happens, and a wait there for an
+event of the engine ends the capture.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def come_after(engine: Any, ready: Event, things: Any) -> Op:
-    """Order the engine's later ops on `things` behind `ready`, as it was recorded last."""
+    """Order the engine's later ops on `things` behind the last record of `ready`."""
 
     def wait(stream: Stream) -> None:
         stream.wait(ready)
@@ -34,8 +34,8 @@ def come_after(engine: Any, ready: Event, things: Any) -> Op:
 def let_follow(engine: Any, stream: Stream, things: Any) -> None:
     """Order the later work of `stream` behind the engine's ops so far on `things`.
 
-    Waits for those of them that are still behind a host op, and for no other. Raises OpError if
-    one of `things` is poisoned, and what is wrong with the stream.
+    Waits only for ops that are still behind a host op. Raises OpError if one of `things` is
+    poisoned, and the error of an invalid stream.
     """
     enqueued: list[CudasyncError | None] = []
 
@@ -43,7 +43,7 @@ def let_follow(engine: Any, stream: Stream, things: Any) -> None:
         try:
             stream.wait(last)
         except CudasyncError as error:
-            # A stream that is no good is the caller's mistake, and no failure of the data.
+            # An invalid stream is the caller's mistake, not a failure of the data.
             enqueued.append(error)
         else:
             enqueued.append(None)
@@ -59,7 +59,7 @@ def let_follow(engine: Any, stream: Stream, things: Any) -> None:
     if not enqueued:
         op.wait()
     if not enqueued:
-        # Its failure was cleared in between; the stream does not wait all the same.
+        # Its failure was cleared in between, but the stream does not wait.
         assert op.failure is not None
         raise op.failure.error()
     if enqueued[0] is not None:
@@ -67,7 +67,7 @@ def let_follow(engine: Any, stream: Stream, things: Any) -> None:
 
 
 def refuse_captured(stream: Stream) -> None:
-    """Raise ValueError for a stream that is captured: what it is given has no time to come."""
+    """Raise ValueError for a stream under capture: work enqueued there does not run."""
     if is_captured(stream.enter()):
         raise ValueError(
             f"{stream!r} is being captured: the engine can not come before or after work that goes "

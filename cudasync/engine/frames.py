@@ -1,10 +1,10 @@
-"""Floor 2. What an op's exception keeps alive by its traceback: the program's frames, not ours.
+"""Floor 2. The frames of an op's exception: its traceback keeps the program's frames, not ours.
 
-A traceback refers to frames, a frame to its locals and to whoever called it, up to the outermost.
-So a launch that failed would keep its arguments, and all locals of whoever pushed it or waited for
-it. And a failure may be kept for as long as the process runs: it poisons what the op wrote.
+A traceback refers to frames, and a frame to its locals and its callers, up to the outermost. So a
+failed launch would keep its arguments, and all locals of the callers that pushed it or waited for
+it. A failure may live as long as the process, since it poisons the op's data.
 
-Nothing here touches a frame of the program: its locals are what a debugger shows after the fact.
+Nothing here touches a frame of the program: a post-mortem debugger shows its locals.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cudasync.errors import CudasyncError
 if TYPE_CHECKING:
     from types import TracebackType
 
-# As they are for all exceptions: a class may forbid to write its attributes.
+# The descriptors of BaseException: a class may forbid writes to its attributes.
 _CONTEXT: Any = BaseException.__dict__["__context__"]
 _CAUSE: Any = BaseException.__dict__["__cause__"]
 _with_traceback = BaseException.with_traceback
@@ -28,18 +28,18 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def of_program(trace: TracebackType | None) -> TracebackType | None:
-    """`trace` from the first frame that is not ours; None if all are."""
+    """`trace` from the first frame outside this package; None if there is none."""
     while trace is not None and _is_ours(trace):
         trace = trace.tb_next
     return trace
 
 
 def let_go_of_ours(error: BaseException) -> None:
-    """Let `error`, and what it names as its cause or context, refer to no locals of our frames.
+    """Let `error`, its causes and contexts refer to no locals of this package's frames.
 
-    Where all frames are ours the traceback goes, and so does what the thread was handling when it
-    called us. Of an error that is not one of ours either, the text of the traceback is kept.
-    Raises nothing, whatever the program's classes say: exceptions may be frozen.
+    If all frames are this package's, the traceback and the implicit context are dropped. For an
+    error of a foreign class the text of the traceback is kept. Raises nothing, whatever the
+    program's classes do: exceptions may be frozen.
     """
     seen = set()
     each: BaseException | None = error
@@ -62,15 +62,15 @@ def let_go_of_ours(error: BaseException) -> None:
 
 
 def without_frames(error: BaseException) -> BaseException:
-    """A copy of `error`, and of the errors that it refers to, with the text of its traceback for a
-    note. The error itself where it can not be copied."""
+    """A copy of `error`, and of the errors that it refers to, with the text of its traceback as a
+    note. The error itself if it cannot be copied."""
     return _twin(error, {})
 
 
 def _twin(error: BaseException, known: dict[int, BaseException]) -> BaseException:
     if id(error) in known:
         return known[id(error)]
-    # Until it is known better, also for a circle of errors.
+    # Provisional, also for a cycle of errors.
     known[id(error)] = error
     twin: BaseException
     try:
@@ -79,7 +79,7 @@ def _twin(error: BaseException, known: dict[int, BaseException]) -> BaseExceptio
             vars(twin).update(vars(error))
         else:
             twin = _copy(error)
-    except Exception:  # Its class does not have it.
+    except Exception:  # Its class does not allow a copy.
         return error
     if twin is error or type(twin) is not type(error):
         return error
@@ -90,7 +90,7 @@ def _twin(error: BaseException, known: dict[int, BaseException]) -> BaseExceptio
         if isinstance(value, BaseException):
             fields[name] = _twin(value, known)
     trace = of_program(error.__traceback__)
-    # A list of its own: the copy shares its fields.
+    # A new list: the copy shares the error's fields.
     notes = [*fields.get("__notes__", ())]
     if trace is not None:
         notes.append(_text(trace))
@@ -106,7 +106,7 @@ def _copy(error: BaseException) -> BaseException:
     try:
         return copy.copy(error)
     except Exception:
-        # Frozen, or made from other arguments than it has.
+        # Frozen, or `args` differ from the constructor's arguments.
         twin = type(error).__new__(type(error), *error.args)
         vars(twin).update(vars(error))
         return twin
@@ -121,9 +121,9 @@ def _is_ours(trace: TracebackType) -> bool:
 
 
 def _clear_ours(trace: TracebackType | None) -> None:
-    """What the program's function called of ours is over: its arguments are not kept."""
+    """Clear this package's finished frames, so that their arguments are not kept."""
     while trace is not None:
         if _is_ours(trace):
-            with suppress(RuntimeError):  # It runs yet.
+            with suppress(RuntimeError):  # It still runs.
                 trace.tb_frame.clear()
         trace = trace.tb_next

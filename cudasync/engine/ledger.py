@@ -1,4 +1,4 @@
-"""Floor 2. The books of one engine: what was counted and traced, and how a failure is booked."""
+"""Floor 2. The records of one engine: its counters and trace, and the entry of a failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """What an engine remembers of its ops."""
+    """The counters, trace and held-back pushes of an engine."""
 
     def __init__(self, *, trace: bool) -> None:
         self.counters = Counters()
@@ -28,33 +28,33 @@ class Ledger:
         self.held: list[Bell] = []
 
     def fail(self, op: Op, cause: BaseException, suspects: Sequence[str] = ()) -> Failure:
-        """Make `op` a failed op, the root of whatever it poisons; it still has to finish."""
+        """Make `op` a failed op, the root of all ops that it poisons; it must still finish."""
         failure = Failure(op.number, name_to_blame(op, cause), op.push_site, cause, tuple(suspects))
         if op.failure is None:
             op.failure = failure
         if self.recorder is not None:
             self.recorder.dropped(op)
         if not isinstance(cause, Exception) and not current.is_ours():
-            # Ctrl-C: it goes on to whoever was interrupted.
+            # Ctrl-C: it propagates to the interrupted thread.
             failure.handle()
         op._engine._failures.note(failure, op)
         return failure
 
     def adopted(self, entry: Adopt) -> Adopt:
-        """`entry` is about to go into the log: whoever watches is told which memory it is."""
+        """`entry` is about to go into the log: tell the recorder its memory."""
         if self.recorder is not None:
             self.recorder.adopted(entry.op, entry.region)
         return entry
 
     def ended(self) -> None:
-        """An op has ended: let those who were held back look again."""
+        """An op has ended: let held-back pushes look again."""
         if self.held:
             for bell in list(self.held):
                 bell.ring()
 
 
 def poison(op: Op, sources: Sequence[Op]) -> Failure | None:
-    """What keeps `op` from running: the first failure of the writers of what it reads."""
+    """The failure that keeps `op` from running: the first failure among its sources."""
     found = [
         each
         for source in sources
@@ -64,7 +64,7 @@ def poison(op: Op, sources: Sequence[Op]) -> Failure | None:
 
 
 def _reaches(source: Op, op: Op) -> bool:
-    """True if `op` reads something that `source`, which failed, has left wrong."""
+    """True if `op` reads data that `source`, which failed, has left wrong."""
     return source._damage is None or origins_of(op).is_hit(source)
 
 

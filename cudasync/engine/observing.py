@@ -1,9 +1,8 @@
-"""Floor 2. Who watches engines for a while: a recorder is put in, and taken out again.
+"""Floor 2. Observing engines for a while: installs a recorder, and removes it again.
 
-While nobody watches, no engine does anything for it. The log tells a watcher of each push
-(`COMBINER.log.tell`); engines tell their recorder of what becomes of ops, where they looked for one
-anyway (`Ledger.recorder`). `observe` and `release` wait for what is in flight: an op is seen from
-its push to its end, or not at all.
+Without a recorder, no engine pays for it. The log reports each push (`COMBINER.log.tell`); engines
+report the fate of ops to `Ledger.recorder`, which they look at in any case. `observe` and `release`
+wait for ops in flight: a recorder sees an op from its push to its end, or not at all.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def observe(engine: Engine, recorder: Any, *, is_slow: bool = False) -> None:
-    """Have `recorder` told of what becomes of the ops of `engine` from here on; waits for those
-    there are. With `is_slow` launches of graphs go the long way, where their nodes can be timed."""
+    """Report the fate of later ops of `engine` to `recorder`; waits for the present ops. With
+    `is_slow` launches of graphs take the long way, where their nodes can be timed."""
     if is_slow:
         engine._is_direct = False
     if engine._serial is None:
-        # What is on its way was told to nobody, and its events have no times.
+        # The present ops were not reported, and their events have no times.
         engine._drain(None)
         _set_timing(engine, True)
     engine._ledger.recorder = recorder
 
 
 def release(engine: Engine, before: Any) -> None:
-    """Undo `observe`, once all is over that was pushed; `before` is who watched before it."""
+    """Undo `observe`, once all pushed ops are over; `before` is the previous recorder."""
     if not engine._is_closed:
         engine._drain(None)
     engine._ledger.recorder = before
@@ -45,12 +44,12 @@ def release(engine: Engine, before: Any) -> None:
 
 
 def every_engine() -> list[Engine]:
-    """Those that are not closed."""
+    """The engines that are not closed."""
     return list(fork_and_exit.engines)
 
 
 def _set_timing(engine: Engine, timing: bool) -> None:
-    """From now on events are made with times, or without; those that are free are given up."""
+    """From now on make events with times, or without; drop the free events."""
     issuer: Any = engine._issuer
     issuer._timing = timing
     for device in list(issuer.devices.values()):

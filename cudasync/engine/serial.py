@@ -1,10 +1,10 @@
-"""Floor 2. The serial dispatcher: every op runs to its end when it is pushed, in push order.
+"""Floor 2. The serial dispatcher: every op runs to its end inside its push, in push order.
 
-The oracle that the asynchronous engine is compared with, and the first thing to try when a
-program misbehaves. An op that is pushed by an op comes after it, as it would in the push
-order; if the outer op waits for it, it runs then, unless it needs what the outer op writes.
+It is the oracle for the asynchronous engine, and the first thing to try when a program misbehaves.
+An op that an op pushes comes after that op, as in the push order. If the outer op waits for the
+inner op, the inner op runs then, unless it needs data that the outer op writes.
 
-One thread at a time has its turn, so this one takes a lock: it makes no claim to be lock-free.
+One thread at a time has the turn, under a lock: the dispatcher makes no claim to be lock-free.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ class SerialDispatcher:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        # Ops that ran to their end on the host without failing.
+        # The number of host ops that ended without failing.
         self.ran = 0
-        # Held by the thread whose turn it is, from the push until all it entails has run.
+        # Held by the thread that has the turn, from its push until all ops of that push have run.
         self._turn = Lock()
         self._queue: deque[Op] = deque()
         self._running: list[Op] = []
-        # The thread that began the last of those; only it has a turn until they have run.
+        # The thread that began the last running op; only it has the turn until they have run.
         self._runner = 0
-        # By the device's ordinal, and how many ops of devices are in their functions.
+        # By the device's ordinal, and the number of device ops that are in their functions.
         self._streams: dict[tuple[int, int], Stream] = {}
 
     def submit(self, op: Op) -> None:
         """Push `op`: plan it, and run it unless another op is running.
 
-        An allocation comes after nothing, and its push needs the address: so it runs all the same.
+        An allocation always runs: it has no predecessors, and its push needs the address.
         """
         with self._turn:
             COMBINER.log.append(op)
@@ -83,12 +83,12 @@ class SerialDispatcher:
         return bool(self._running)
 
     def is_mine(self) -> bool:
-        """True if it is the calling thread that runs an op."""
+        """True if the calling thread runs an op."""
         return self._runner == get_ident() and bool(self._running)
 
     @contextmanager
     def blocking(self, op: Op) -> Iterator[None]:
-        """Around a wait for `op`: if it is still queued behind a running op, it has to run now."""
+        """Around a wait for `op`: if it is still queued behind a running op, it must run now."""
         with self._turn:
             while not op.finished and op in self._queue:
                 self._run_next()
@@ -112,10 +112,10 @@ class SerialDispatcher:
         self._streams.clear()
 
     def _run_next(self) -> None:
-        """Run the oldest queued op; it stays queued if it needs one that runs right now."""
+        """Run the oldest queued op; it stays queued if it depends on a running op."""
         op = self._queue[0]
         if op.finished:
-            # Refused by an engine that was closed.
+            # A closed engine has refused it.
             self._queue.popleft()
             return
         for before in nodes.gate_of(op).before:
@@ -186,8 +186,8 @@ class SerialDispatcher:
             else:
                 result = fn(stream)
         except BaseException:
-            # What it had enqueued before runs all the same, and nothing may run beside it. What
-            # is wrong with that is not said: the op has failed already.
+            # Work that it enqueued before still runs, and nothing may run beside that work. Errors
+            # of that work are dropped: the op has failed already.
             with suppress(CudasyncError):
                 stream.synchronize()
             raise
@@ -195,7 +195,7 @@ class SerialDispatcher:
         return result
 
     def _stream(self, device: Device) -> Stream:
-        # What an op of a device waits for inside of its function is not behind its own work.
+        # A nested device op must not be behind the outer op's work, since that may wait for it.
         key = device.ordinal, sum(isinstance(each, DeviceOp) for each in self._running)
         stream = self._streams.get(key)
         # A reset of the device closes its streams.

@@ -1,8 +1,8 @@
-"""Floor 2. What happened: counters that are always kept, and a trace when asked for.
+"""Floor 2. The counters of an engine, which are always kept, and its trace, on request.
 
-Host ops are timed by the wall clock, device ops by the device's own clock through events; the two
-have different origins and, on the software GPU, different speeds. So times compare
-within a device or among the workers, not across.
+The wall clock times host ops; the device's clock times device ops, through events. The clocks have
+different origins and, on the software GPU, different speeds. So times compare within a device or
+among the workers, not across.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Statistics:
     """Counts since the engine was made, as of the call of `Engine.statistics`."""
 
-    # Ops that were pushed; those that ended well on the host and on a device; the others.
+    # Pushed ops; ops that ended without failure on the host and on a device; failed ops.
     ops: int
     host_ops: int
     device_ops: int
@@ -38,20 +38,19 @@ class Statistics:
     streams_used: int
     events_created: int
     events_recorded: int
-    # Event waits given to the driver, and dependencies that needed none: order within a stream,
-    # something waited for before, or an op that had finished.
+    # Event waits given to the driver, and dependencies that needed no wait: by the order within a
+    # stream, by an earlier wait, or because the op had finished.
     waits: int
     waits_elided: int
-    # Device ops that were put behind work that they do not depend on, since no stream was known to
-    # be free.
+    # Device ops that were put behind unrelated work, since no stream was known to be free.
     streams_shared: int
-    # Of the ops, how many were pushed as batches by `push_many`; the steps in these.
+    # Ops pushed as batches by `push_many`, and the steps in them.
     batches: int
     steps: int
 
 
 class Tally(NamedTuple):
-    """What streams count themselves: who issues there is alone, so plain integers will do."""
+    """Counts of a stream: only its holder writes them, so plain integers suffice."""
 
     streams_used: int
     events_recorded: int
@@ -59,14 +58,14 @@ class Tally(NamedTuple):
 
 
 class BySize(dict[int, Tickets]):
-    """How many batches of each size: counts are added up by whoever asks."""
+    """The number of batches of each size; a reader adds the counts up."""
 
     def __missing__(self, size: int) -> Tickets:
         return self.setdefault(size, Tickets())
 
 
 class Counters:
-    """What any thread may count; `snapshot` is what the user sees."""
+    """Counters that any thread may increment; `snapshot` is the user's view."""
 
     __slots__ = (
         "batches",
@@ -82,18 +81,18 @@ class Counters:
     def __init__(self) -> None:
         self.device_ops = Tickets()
         self.failed_ops = Tickets()
-        # Those of the serial engine.
+        # Streams of the serial engine.
         self.streams_used = Tickets()
         self.events_created = Tickets()
         self.waits = Tickets()
         self.shared = Tickets()
         self.batches = BySize()
-        # Of streams that are closed.
+        # Tallies of closed streams.
         self.past: list[Tally] = []
 
     def snapshot(self, host_ops: int, unfinished: int, streams: Iterable[Tally]) -> Statistics:
-        """The counts now; workers count the host ops that they ran themselves, streams what was
-        issued to them."""
+        """The counts now; workers count the host ops that they ran, and streams the ops issued to
+        them."""
         device_ops, failed_ops = self.device_ops.taken, self.failed_ops.taken
         tallies = [*self.past, *streams]
         batches = {size: self.batches[size].taken for size in list(self.batches)}
@@ -115,9 +114,9 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class TraceEntry:
-    """One op that ran: where, and from when to when in microseconds of that place's clock.
+    """One op that ran: its place, and its start and end in microseconds of that place's clock.
 
-    `kind` is "kernel", "copy", "memory" or "host"; `queued_us` is when it was pushed, by the wall
+    `kind` is "kernel", "copy", "memory" or "host"; `queued_us` is the time of its push, by the wall
     clock.
     """
 
@@ -144,14 +143,14 @@ _KINDS = {
 class Recorder:
     """Collects trace entries; one per engine that traces."""
 
-    # What a profile may want besides: see `graph.parts`.
+    # Options for a profile: see `graph.parts`.
     times_functions = times_nodes = False
-    # A host op that is run as it is planned leaves no trace.
+    # A host op that runs without a plan leaves no trace.
     needs_plans = True
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
-        # By op: two threads may both find that an op has ended.
+        # Keyed by op: two threads may both find that an op has ended.
         self._entries: dict[Op, TraceEntry] = {}
         self._origins: dict[int, Event] = {}
         self._starts: dict[Op, RingEvent] = {}
@@ -159,18 +158,18 @@ class Recorder:
 
     @property
     def entries(self) -> list[TraceEntry]:
-        """In order of completion, as far as clocks can tell: see `_in_order`."""
+        """The entries in order of completion, as far as clocks can tell: see `_in_order`."""
         return _in_order([(op, self._entries[op]) for op in list(self._entries)])
 
     def pushed(self, op: Op) -> None:
         self._queued[op] = self._now()
 
     def issuing(self, op: DeviceOp, stream: Stream, events: EventPool) -> None:
-        """Mark on `stream` that `op` starts here; before its first command."""
+        """Mark the start of `op` on `stream`, before its first command."""
         device = events.device
         if device.ordinal not in self._origins:
-            # Times are taken as soon as an op is done, on whatever stream: the origin has to have
-            # passed by then. A stream of its own, so that nothing can hold it up.
+            # Times are read as soon as an op is done, on any stream, so the origin must have passed
+            # by then. It has its own stream, so that nothing can hold it up.
             clock = Stream(device)
             origin = clock.record(Event(device, timing=True))
             clock.synchronize()
@@ -187,7 +186,7 @@ class Recorder:
             return
         timeline, _, event, _ = point
         origin = self._origins[timeline.device.ordinal]
-        # A trace is worth less than the op: where the device is lost, it has a hole.
+        # A trace must not fail the op: after a device loss, the trace has a hole.
         with suppress(CudasyncError):
             begin = start.elapsed_ms(origin) * 1e3
             end = event.elapsed_ms(origin) * 1e3
@@ -206,10 +205,10 @@ class Recorder:
         self._entries[op] = TraceEntry(op.name, worker, "host", begin, self._now(), queued)
 
     def ran_in_turn(self, op: Op, start: float) -> None:
-        """A serial engine ran `op`, from `start` until now: its trace is the order of pushes."""
+        """A serial engine ran `op`, from `start` until now; the trace ignores it."""
 
     def adopted(self, op: Op, region: Region) -> None:
-        """`op` allocated `region`, which a trace does not show."""
+        """`op` allocated `region`; the trace ignores it."""
 
     def dropped(self, op: Op) -> None:
         """Forget an op that did not run."""
@@ -223,9 +222,9 @@ class Recorder:
 def _in_order(found: list[tuple[Op, TraceEntry]]) -> list[TraceEntry]:
     """Entries in order of completion, from the order in which the ops were found to have ended.
 
-    That one is right among clocks: nobody goes on after an op before it was found to have ended.
-    On one clock an op may be found late. It had ended, then, when the first that ended after it was
-    found; so it is put before that one.
+    The order of finding is right across clocks: no dependent goes on before the op was found over.
+    On one clock an op may be found late. It had ended before a later-ending op was found, so it is
+    put before that op.
     """
     clocks: dict[int | None, list[tuple[Op, TraceEntry]]] = {}
     for op, entry in found:

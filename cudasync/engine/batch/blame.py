@@ -1,4 +1,4 @@
-"""Floor 2. Which step of a batch it was, for the name that a failure carries."""
+"""Floor 2. The failed step of a batch, for the name that a failure carries."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 class Steps(tuple[str, ...]):
-    """The names of an op's kernels, with more to say of a fault than which of them it was."""
+    """The names of an op's kernels, with their own description of a fault."""
 
     def said_of(self, error: CudaError) -> str:
-        """Which of them a sticky error may be of."""
+        """The kernels that may have caused a sticky error."""
         raise NotImplementedError
 
 
 def name_to_blame(op: Op, error: BaseException) -> str:
-    """The name of `op`, which fails with `error`; of a batch, with the step, where that is known.
+    """The name of `op`, which fails with `error`; for a batch, with the step if it is known.
 
-    It is known of what a step raised when it was called or enqueued. A kernel that failed as it ran
-    is told of later, at whatever step is enqueued then: only the device's report may tell which.
+    It is known if a step raised when it was called or enqueued. The failure of a running kernel
+    shows later, at another step's enqueueing: only the device's report may name the step.
     """
     step: str = getattr(op, "_step", "")
     names: Any = getattr(op, "_kernel", "")
@@ -45,12 +45,12 @@ def is_named(op: DeviceOp, error: BaseException) -> bool:
 
 
 def declared_as(name: str, index: int) -> str:
-    """How a step is called in reports of checked mode."""
+    """The name of a step in reports of checked mode."""
     return f"{name} (step {index})"
 
 
 def _reported(names: tuple[str, ...], error: CudaError) -> str:
-    """The steps that the report may be of, "" if it names none."""
+    """The steps that the report may concern; "" if it names none."""
     steps = range(len(names))
     found = [i for i in steps if f"op '{declared_as(names[i], i)}' " in error.hint]
     return _words(found or [i for i in steps if tells_of(names[i], error)], names)

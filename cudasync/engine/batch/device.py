@@ -1,7 +1,7 @@
 """Floor 2. A batch on a device: its steps are enqueued in their order on one stream.
 
-That keeps their order; one event behind the last covers them all. Where all steps are launches,
-what need not be worked out anew is kept with the first of them, for the next time.
+The stream keeps their order; one event behind the last covers them all. If all steps are launches,
+the first launch keeps the reusable results for the next push.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _push = launching.push
 
 
 class Batch:
-    """Launches that were pushed as a batch, and may be again: what need not be worked out anew.
+    """The reusable results for launches that are pushed as a batch repeatedly.
 
-    It refers to none of them, nor to their arrays: see `LaunchSequence`.
+    It refers to neither the launches nor their arrays: see `LaunchSequence`.
     """
 
     __slots__ = ("accesses", "device", "is_of", "known", "name", "names", "on")
@@ -60,7 +60,7 @@ def push(
     priority: int,
     frame: FrameType,
 ) -> Op:
-    """Push a batch of steps of one device; `given` as they came."""
+    """Push a batch of steps of one device; `given` are the caller's steps."""
     device = steps[0].device
     assert device is not None
     accesses = together(steps)
@@ -75,7 +75,7 @@ def push(
             given[0].latest_batch = Batch(sequence, accesses, device, names)
     else:
         enqueue = partial(_enqueue_each, [step.call for step in steps])
-        # The serial engine knows what it runs.
+        # The serial engine already calls functions with the thread inside the op.
         has_functions = len(launches) < len(steps)
         bind = _inside if has_functions and engine._serial is None else _with_op
     if engine._is_direct and not priority:
@@ -110,7 +110,7 @@ def push(
 
 
 def _bound(bind: Bind, op: DeviceOp) -> bool:
-    """Let `op` enqueue itself by what `bind` makes of its function."""
+    """Let `op` enqueue itself through `bind(op, fn)`."""
     assert op._fn is not None
     op._fn = bind(op, op._fn)
     return False
@@ -121,7 +121,7 @@ def _with_op(op: DeviceOp, enqueue: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _inside(op: DeviceOp, enqueue: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, with the thread inside of the op: functions of users may push."""
+    """The same, with the thread inside the op: users' functions may push."""
     op._calls_users = True
     return partial(current.call_with_its_engine, op, partial(enqueue, op))
 
@@ -129,7 +129,7 @@ def _inside(op: DeviceOp, enqueue: Callable[..., Any]) -> Callable[..., Any]:
 def _enqueue_each(
     calls: list[Callable[[Stream], Any]], op: Any, stream: Stream, event: Event | None = None
 ) -> list[Any]:
-    """Enqueue one step after the other; what each returned. `op` is told at which one failed."""
+    """Enqueue the steps in order; return their results. Tells `op` which step failed."""
     results: list[Any] = []
     call = None
     try:
@@ -143,5 +143,5 @@ def _enqueue_each(
             op._failed_at(len(results))
         raise
     finally:
-        # As in `Worker._drain`: an exception of a step refers to this frame.
+        # As in `draining.drain`: an exception of a step refers to this frame.
         calls, op, call = [], None, None

@@ -29,7 +29,7 @@ _maybe_inside = current.maybe_inside
 
 
 def push(engine: Engine, steps: list[Step], name: str, priority: int, pool: str | None) -> Op:
-    """Push a batch of functions, whatever they access."""
+    """Push a batch of functions with any accesses."""
     union = Union()
     for step in steps:
         union.add(step.accesses)
@@ -52,12 +52,12 @@ def push(engine: Engine, steps: list[Step], name: str, priority: int, pool: str 
 def push_functions(
     engine: Engine, given: Sequence[Any], name: str | None, frame: FrameType
 ) -> Op | None:
-    """Push a batch of functions on variables, onto an engine that is plain.
+    """Push a batch of functions on variables, onto a plain engine.
 
-    None, with nothing done, if a step is anything else. This is what each function pays: no call
-    that can be spared.
+    Returns None, with nothing done, if a step is anything else. Each function pays for this code,
+    so it avoids calls.
     """
-    # What is read before a step writes it; what is written, and which of it last.
+    # Variables read before a step writes them; variables written, and the last of these.
     read: dict[Var, None] = {}
     written: dict[Var, None] = {}
     latest = None
@@ -68,7 +68,7 @@ def push_functions(
             fn, reads, writes = step
             if not callable(fn):
                 return None
-            # The classes first: to ask an array of one element whether it is true may wait for it.
+            # The classes first: the truth of an array of one element may wait for the array.
             if reads is not _NOTHING:
                 if reads.__class__ is not tuple and reads.__class__ is not list:
                     return None
@@ -80,7 +80,7 @@ def push_functions(
             if writes.__class__ is not tuple and writes.__class__ is not list:
                 return None
             if len(writes) == 1:
-                # To loop over a single thing costs an iterator, so it is unpacked instead.
+                # A loop costs an iterator, so a single thing is unpacked instead.
                 (each,) = writes
                 if each is latest:
                     continue
@@ -98,11 +98,11 @@ def push_functions(
         return None
     op = PlainOp()
     size = len(given)
-    # From here on as in `Engine.push`, which has no call to spare: see DESIGN.md.
+    # From here on as in `Engine.push`, inlined.
     op.finished = False
     op.name = (NAMES[size] if size < len(NAMES) else name_for(size)) if name is None else name
     op._engine = engine
-    # A bound method, since a worker calls that without a detour, as it would not a `partial`.
+    # A bound method, since a worker calls it faster than a `partial`.
     op._fn = MethodType(call_each, (given, op))
     op._claims = []
     op._reads = tuple(read) if read else ()
@@ -112,12 +112,12 @@ def push_functions(
     op._at = frame.f_lasti
     if _maybe_inside() is not None:
         engine._nested.next()
-    # `Log.append`, written out.
+    # `Log.append`, inlined.
     segment = _LOG.tail
     segment.append(op)
     if segment.is_sealed:
         _LOG.append_again(segment, op)
-    # Only now: whoever sees that a write was counted comes after it.
+    # Only now: a thread that sees the count comes after the write.
     for each in written:
         next(each._written)
     compute = engine._compute
@@ -129,8 +129,8 @@ def push_functions(
 
 
 def call_each(batch: Any) -> list[Any]:
-    """Call the functions of the steps of `batch`, which is (steps, op), one after the other; what
-    each returned. The op is told at which step one failed."""
+    """Call the functions of the steps of `batch`, which is (steps, op), in order; return their
+    results. Tells the op which step failed."""
     steps, op = batch
     results: list[Any] = []
     fn = None
@@ -142,6 +142,6 @@ def call_each(batch: Any) -> list[Any]:
         index = len(results)
         if index < len(steps):
             op._step = f"step {index} ({pushing.name_of(steps[index][0], None)})"
-        # As in `Worker._drain`: the exception refers to this frame.
+        # As in `draining.drain`: the exception refers to this frame.
         batch = steps = op = fn = None
         raise

@@ -1,7 +1,7 @@
-"""Floor 2. `Engine.push_many`: several steps, taken in their order as one op.
+"""Floor 2. `Engine.push_many`: several steps, in their order, as one op.
 
-What comes again and again is decided here: launches that were a batch before, and functions on
-variables. All else is read step by step.
+The fast cases are handled here: launches that were a batch before, and functions on variables.
+Other batches are read step by step.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ def push_many(
     priority: int = 0,
     pool: str | None = None,
 ) -> Op:
-    """Push several steps as one op, which does one after the other, in their order.
+    """Push several steps as one op, which runs them in their order.
 
     A step is a prepared launch (`kernel.prepare(...)`), a host function `(fn, reads, writes)`, or
     a function of a stream `(fn, reads, writes, device)`, each as for `push`. All run on the host,
-    or all on one device. The op reads what its steps read and did not overwrite before, and writes
-    what they write; it is ordered, waited for and timed as one.
+    or all on one device. The op reads data that its steps read before they overwrite it, and writes
+    all data that its steps write. It is ordered, waited for and timed as one op.
 
-    `op.result()` is a list of what the functions returned, None for launches. If a step fails,
-    those after it do not run, all that the batch writes is poisoned, and the error's `op` names
-    the step. `pool` is for host functions. An empty batch is an op that does nothing.
+    `op.result()` is a list of the functions' results, None for launches. If a step fails, later
+    steps do not run, all data that the batch writes is poisoned, and the error's `op` names the
+    step. `pool` is for host functions. An empty batch is an op that does nothing.
 
-    Returns at once, as `push`. Raises TypeError for what is no step, ValueError for steps of
-    different places and for a kernel that may reach all memory, ClosedError after `close`.
+    Returns at once, as `push`. Raises TypeError for an object that is no step, ValueError for steps
+    of different places and for a kernel that may reach all memory, ClosedError after `close`.
     """
-    # A batch costs its steps next to nothing, so what is done for each counts.
+    # A batch adds almost nothing to the cost of its steps, so the work per step counts.
     given = steps if steps.__class__ is tuple else tuple(steps)
     op: Op | None = None
     if not priority and pool is None and given:
@@ -88,7 +88,7 @@ def _push_any(
     pool: str | None,
     frame: FrameType,
 ) -> Op:
-    """`push_many` for whatever is not known before and not just functions on variables."""
+    """`push_many` for all but known launches and functions on variables."""
     if engine._is_closed:
         raise refusal.closed()
     if pool is not None:

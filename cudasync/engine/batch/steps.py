@@ -1,6 +1,6 @@
-"""Floor 2. What a step of a batch may be, and what the engine takes it for.
+"""Floor 2. The steps of a batch: checks them, and reads their accesses.
 
-A prepared launch belongs to the floor above. What it has to offer is `Pushable`.
+A prepared launch belongs to a higher floor. `Pushable` is the interface that it must have.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ if TYPE_CHECKING:
 _KINDS = "prepared launches, (fn, reads, writes) and (fn, reads, writes, device)"
 
 
-# Of the sizes that most batches have: to write a number takes as long as a step.
+# Names for the usual sizes: formatting a number takes as long as a step.
 NAMES = [f"batch of {count}" for count in range(65)]
 
 
 class Pushable(Protocol):
-    """A `driver.Launch` that can be a step: what it accesses is known."""
+    """A `driver.Launch` that can be a step: its accesses are known."""
 
     kernel: Any
     latest_batch: Batch | None
 
     @property
     def is_steady(self) -> bool:
-        """True if each push accesses the same, and nothing has to be looked at before."""
+        """True if each push has the same accesses, and needs no check before."""
 
     def ready(self) -> Accesses:
-        """Do what has to come before a push; what the launch accesses in that."""
+        """Prepare for a push; return the launch's accesses in that push."""
 
     def tidy(self) -> None:
-        """Do what comes before any push, also of launches that are steady."""
+        """Clean up before any push, also of steady launches."""
 
 
 class Step(NamedTuple):
-    """One step: a function of the stream where it has a device, else one without arguments."""
+    """One step: a function of the stream if it has a device, else a function without arguments."""
 
     call: Callable[..., Any]
     name: str
     accesses: Accesses
     device: Device | None
-    # The launch that it is, if it is one.
+    # The launch, if the step is one.
     launch: Launch | None = None
 
 
 def read(engine: Engine, steps: Sequence[Any], frame: FrameType) -> list[Step]:
-    """What `steps` are; all of one place. `frame` pushes them.
+    """Read `steps`, which must have one place. `frame` pushes them.
 
-    Raises TypeError for what is no step, ValueError for steps that can not be of one batch.
+    Raises TypeError for an object that is no step, ValueError for steps that cannot form a batch.
     """
     found: list[Step] = []
     for index, step in enumerate(steps):
@@ -89,12 +89,12 @@ def read(engine: Engine, steps: Sequence[Any], frame: FrameType) -> list[Step]:
 
 
 def name_for(count: int) -> str:
-    """The name of a batch of so many steps that was given none."""
+    """The default name of a batch of so many steps."""
     return NAMES[count] if count < len(NAMES) else f"batch of {count}"
 
 
 def together(steps: Sequence[Step]) -> Accesses:
-    """What `steps` access as one op, with the reasons."""
+    """The accesses of `steps` as one op, with the reasons."""
     union = Union()
     for step in steps:
         union.add(step.accesses)
@@ -115,7 +115,7 @@ def _launch(step: Any) -> Step:
             f"kernel {kernel.name} may reach all memory, so that it can not be said what the batch "
             "reads from outside; say what it touches with .touching(...), or push it by itself"
         )
-    # The `on` of launches of arrays is for streams of the caller's.
+    # `Launch.on`, since the `on` of array launches is for the caller's streams.
     return Step(partial(Launch.on, step), kernel.name, accesses, kernel.device, step)
 
 
@@ -144,7 +144,7 @@ def _place(step: Step) -> str:
 
 
 class _OfSteps(NamedTuple):
-    """The reasons of a batch: those of its steps."""
+    """The reasons of a batch: the reasons of its steps."""
 
     steps: list[tuple[str, Accesses]]
 

@@ -1,8 +1,8 @@
-"""Floor 2. What steps access that are taken as one op: the union, in their order.
+"""Floor 2. The union of the accesses of a batch's steps, in their order.
 
-What a step overwrites is the batch's own from then on: a later step that reads it reads nothing
-from outside, so the batch neither needs its old value nor is poisoned with that. Byte ranges are
-taken apart for this where they overlap in part, and else stay as they are.
+Data that a step overwrites is internal to the batch from then on. A later step that reads it reads
+nothing from outside, so the batch does not need the old value and is not poisoned by it. For this,
+partly overlapping byte ranges are split; others stay as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Union:
-    """The accesses of steps that were added in their order."""
+    """The union of the accesses of steps, added in their order."""
 
     __slots__ = (
         "_covered",
@@ -30,19 +30,19 @@ class Union:
     )
 
     def __init__(self) -> None:
-        # What is read before a step of these writes it.
+        # Data read before a step writes it.
         self._read: dict[Region, None] = {}
         self._variables_read: dict[Var, None] = {}
-        # What is written, read before or not.
+        # Data written, read before or not.
         self._written: dict[Region, None] = {}
         self._variables_written: dict[Var, None] = {}
-        # All memory, whoever's: it stays what it is, and covers nothing. As a plain range it would
-        # name memory that is nobody's yet, which would inherit whatever befalls it.
+        # `Everywhere` regions stay separate and cover nothing. As a plain range, such a region
+        # would name unallocated memory, and later allocations would inherit its history.
         self._everywhere: dict[Region, None] = {}
         self._covered = Cover()
 
     def add(self, accesses: Accesses) -> None:
-        """Add those of the next step."""
+        """Add the accesses of the next step."""
         (only_read, updated, written), read, also_written = accesses
         for region in only_read + updated:
             if region.__class__ is Everywhere:
@@ -52,7 +52,7 @@ class Union:
         for region in updated + written:
             if region.__class__ is Everywhere:
                 continue
-            # A plain one: what lies in the gaps of a view was read above.
+            # A plain region: the gaps of a view were read above.
             self._written[Region(*region)] = None
             self._covered.add(region)
         for variable in read:
@@ -61,12 +61,12 @@ class Union:
         self._variables_written.update(dict.fromkeys(also_written))
 
     def accesses(self) -> Accesses:
-        """Those of all steps as of one op."""
+        """The accesses of all steps as one op."""
         only_read = tuple([each for each in self._read if each not in self._written])
         updated = tuple([each for each in self._read if each in self._written])
         written = tuple([each for each in self._written if each not in self._read])
         if self._everywhere:
-            # At the end of what is written, where the combiner looks for it; and read, too.
+            # At the end of the writes, where the combiner looks for it; it is read, too.
             everywhere = tuple(self._everywhere)
             updated += everywhere
             written += everywhere if written else ()

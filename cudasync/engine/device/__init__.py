@@ -1,1 +1,1 @@
-"""Floor 2. Streams, events, and how device ops are issued and end."""
+"""Floor 2. Streams and events, and the issue and end of device ops."""

@@ -1,8 +1,8 @@
-"""Floor 2. Whose fault a device's fault is, as far as can be told.
+"""Floor 2. Attribution: finds the op that may have caused a device fault.
 
-The driver reports a fault at some later call and says nothing of the op. What is known: work that
-was seen to finish did not do it, and on each stream the first op that was not is the first that can
-have. Where the report names a kernel, as the software GPU's does, that settles it.
+The driver reports a fault at some later call, without the op. Finished work did not cause it. On
+each stream the first unfinished op is the first candidate. If the report names a kernel, as on the
+software GPU, that op is the culprit.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ HARMLESS = (OpKind.ALLOCATE, OpKind.FREE)
 
 
 def is_harmless(op: DeviceOp, error: BaseException) -> bool:
-    """True if `error` came up at `op` since the memory that it was about has gone, or will with the
-    reset that its device needs: nobody has to be told."""
+    """True if `op` got `error` because its memory is gone, or will go with the reset that its
+    device needs: nobody must be told."""
     if isinstance(error, ClosedError):
         return op.kind in HARMLESS
     return op.kind is OpKind.FREE and isinstance(error, CudaError) and error.sticky
@@ -33,10 +33,10 @@ def is_harmless(op: DeviceOp, error: BaseException) -> bool:
 def suspect(
     flights: Sequence[Sequence[DeviceOp]], reporter: DeviceOp, error: CudaError
 ) -> tuple[DeviceOp, list[str]]:
-    """The op to name, and the names of all that may be to blame if it can not be pinned on one.
+    """The op to name, and the names of all suspects if the fault cannot be attributed to one op.
 
-    `flights` are the ops in flight on each stream in order; `reporter` is the op at which the
-    driver told of the fault.
+    `flights` are the ops in flight on each stream in order; at `reporter` the driver reported the
+    fault.
     """
     named = [
         op
@@ -44,7 +44,7 @@ def suspect(
         if is_named(op, error)
     ]
     for op in named:
-        # A report of checked mode says where the launch was called.
+        # A report of checked mode names the call site of the launch.
         if f"called at {op.push_site}" in error.hint:
             return op, []
     if named:

@@ -1,7 +1,7 @@
-"""Floor 2. How device ops end: their stream got that far, they were skipped, or the device failed.
+"""Floor 2. The end of device ops: their stream reached them, or they were skipped or failed.
 
-Everything here may be done by several threads at once for the same op: its `_outcome` is a cell,
-so all of them say the same, and to finish an op twice is harmless.
+Several threads may run this code for the same op at once: its `_outcome` is a cell, so all of them
+agree, and ending an op twice is harmless.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def query(issuer: Issuer, op: DeviceOp) -> None:
-    """Ask the driver whether an issued op has finished; book it if so."""
+    """Ask the driver whether an issued op has finished; if so, end it."""
     point = op._point
     if point is None or op.finished:
         return
@@ -46,13 +46,13 @@ def query(issuer: Issuer, op: DeviceOp) -> None:
 
 
 def advance(issuer: Issuer, timeline: Timeline, seq: int) -> None:
-    """Everything on `timeline` up to `seq` has completed: finish it."""
+    """All ops on `timeline` up to `seq` have completed: end them."""
     in_flight, ledger = timeline.in_flight, issuer.ledger
     events = timeline.streams.events
     give_back, give_back_pinned = events.give_back, events.give_back_pinned
     recorder, count = ledger.recorder, ledger.counters.device_ops.count
     failure: Failure | None = None
-    # This call's own, to be told from what others said.
+    # A tuple of this call: its identity tells it from other threads' outcomes.
     said = (failure,)
     # An op is in doubt before it is issued, so before it can be reached.
     concerns = timeline.streams.concerns
@@ -74,7 +74,7 @@ def advance(issuer: Issuer, timeline: Timeline, seq: int) -> None:
         if not is_believed:
             end(issuer, op, None)
         else:
-            # `end` and `nodes.finish`, written out.
+            # `end` and `nodes.finish`, inlined.
             next(count)
             op.finished = True
             node = op._node
@@ -100,9 +100,9 @@ def advance(issuer: Issuer, timeline: Timeline, seq: int) -> None:
 
 
 def end(issuer: Issuer, op: DeviceOp, failure: Failure | None) -> None:
-    """Finish `op`, with `failure` unless something else was said before."""
+    """End `op`, with `failure` unless it has another outcome already."""
     said: tuple[Failure | None] = (failure,)
-    # `offer`, written out.
+    # `offer`, inlined.
     outcome = op._outcome
     outcome.append(said)
     believed = outcome[0]
@@ -121,22 +121,22 @@ def end(issuer: Issuer, op: DeviceOp, failure: Failure | None) -> None:
     if point is not None:
         timeline = point[0]
         if timeline.tail is op:
-            # Nothing is gained by following it now; and a timeline is not to keep an op alive.
+            # Following it has no use now, and a timeline must not keep an op alive.
             timeline.tail = None
         if believed is said:
-            # Nobody else takes the point away, so its event goes back once.
+            # No other thread removes the point, so its event goes back once.
             timeline.streams.events.give_back_pinned(point[2])
             op._point = None
-    # History: else each op would keep all others alive.
+    # Drop the links: else each op would keep all others alive.
     op._before = ()
     if believed is said and ledger.held:
         ledger.ended()
 
 
 def skip(issuer: Issuer, op: DeviceOp, failure: Failure) -> None:
-    """End an op that will not run, but not before what it had to come after.
+    """End an op that will not run, but not before its predecessors.
 
-    Who overwrites or frees its data later knows of no earlier user of it than this op.
+    Ops that overwrite or free its data later wait only for this op, not for earlier users.
     """
     if op.failure is None:
         op.failure = failure
@@ -146,9 +146,9 @@ def skip(issuer: Issuer, op: DeviceOp, failure: Failure) -> None:
 
 
 def _settle(issuer: Issuer, op: DeviceOp, in_doubt: Doubt) -> None:
-    """The stream has reached an op in doubt: end it once what it came after is over."""
+    """The stream has reached an op in doubt: end it once its predecessors are over."""
     for before in in_doubt.before:
-        # Mostly that is all there is to do: reached, or lost.
+        # Usually this suffices: the predecessor is reached, or lost.
         query(before._pool, before)
     _end_after(issuer, op, in_doubt.before, in_doubt.sources)
 
@@ -169,7 +169,7 @@ def _end_after(
 
 
 class Ending:
-    """An op that ends once all before it are over, with what became of its sources."""
+    """An op that ends once its predecessors are over, with the failures of its sources."""
 
     __slots__ = ("gate", "issuer", "op", "sources")
 
@@ -183,7 +183,7 @@ class Ending:
 
     def notify(self, op: object) -> None:
         if self.gate.arrive(op):
-            # Not here: each of a thousand ops in a row would end inside of the one before it.
+            # Not ended here: in a chain, each of a thousand ops would end inside the previous one.
             self.issuer.put_ending(self)
 
     def end(self) -> None:
@@ -193,9 +193,9 @@ class Ending:
 def fault(
     issuer: Issuer, op: DeviceOp, error: BaseException, device: DeviceStreams | None = None
 ) -> None:
-    """The driver failed at `op`. If its context is dead, so is all that is in flight on it.
+    """The driver failed at `op`. If its context is dead, all ops in flight on it fail.
 
-    `device` is where it was being issued, if it has no point yet.
+    `device` is the device of its issue, if `op` has no point yet.
     """
     point = op._point
     if op.finished:
@@ -211,13 +211,13 @@ def fault(
             end(issuer, op, failure)
         return
     if point is not None:
-        # Not the streams that there are now: the device may have been reset since.
+        # Not the device's present streams: it may have been reset since.
         device = point[0].streams
     if device is None:
         device = issuer.streams_of(op._device)
     if not device.is_lost():
-        # Another device is lost, whose memory a copy was to read or write; or this one was, has
-        # been reset since, and whoever was told first has said so.
+        # Another device is lost, and a copy needed its memory. Or this device was lost and reset
+        # since, and the first thread that was told has failed its ops.
         if not op.finished:
             skip(issuer, op, Failure(op.number, op.name, op.push_site, error))
         return
@@ -229,17 +229,17 @@ def fault(
         said = Failure(culprit.number, name, culprit.push_site, error, tuple(suspects))
         known = device.blame(said)
         if known is said:
-            # Else it may have been cleared since: who comes late must not bring it up again.
+            # Else it may have been cleared since: a late thread must not report it again.
             culprit._engine._failures.note(said, culprit)
     for timeline in device.timelines:
         timeline.in_flight.clear()
     for victim in dict.fromkeys([*chain(*flights), op]):
-        # They too come after what they had to come after: it may run on another device.
+        # They too end after their predecessors, which may run on another device.
         skip(issuer, victim, known)
 
 
 def abandon(issuer: Issuer, device: DeviceStreams) -> None:
-    """A reset ended these streams, and whatever was still on them."""
+    """A reset ended these streams: fail the ops that were still on them."""
     error = ClosedError(f"device {device.device.ordinal} was reset while the op was in flight")
     for op in [op for timeline in device.timelines for op in list(timeline.in_flight.values())]:
         fault(issuer, op, error)

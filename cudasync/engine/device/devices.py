@@ -1,7 +1,7 @@
-"""Floor 2. The devices that an engine has used: their streams, from the first need to the end.
+"""Floor 2. The devices that an engine has used: their streams, from first use to the end.
 
-A reset of a device ends its streams, so `Issuer.devices` has them by the life of the device's
-context. All of these are methods of the issuer.
+A reset of a device ends its streams, so the key in `Issuer.devices` is the `Life` of the device's
+context. All functions here are methods of the issuer.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def streams_of(self: Issuer, device: Device) -> DeviceStreams:
 
 
 def tallies(self: Issuer) -> list[Tally]:
-    """What the streams there are have counted."""
+    """The counts of the present streams."""
     return [device.tally() for device in list(self.devices.values())]
 
 
 def heal(self: Issuer) -> None:
-    """Give up the streams of devices that faulted, so that new ones are made after a reset."""
+    """Drop the streams of faulted devices, so that new ones are made after a reset."""
     for token in list(self.devices):
         device = self.devices.get(token)
         if device is None:
@@ -60,7 +60,7 @@ def heal(self: Issuer) -> None:
 
 
 def dismiss(self: Issuer) -> None:
-    """The engine is gone: let the watchers end; the streams go with their last reference."""
+    """The engine is gone: let the watchers end; streams end with their last reference."""
     for device in list(self.devices.values()):
         for timeline in device.timelines:
             timeline.dismiss()

@@ -1,14 +1,14 @@
-"""Floor 2. Events, used again and again: a ring per device.
+"""Floor 2. Reused events: a ring per device.
 
-An event goes back to the ring when its op is over, from whoever ended the op: one thread, since
-one is believed (`completion`). Meanwhile another thread may be about to wait for it, and would
-then wait for whatever the event was recorded behind next. So who waits *pins* the event first:
+When an op is over, the one thread whose outcome counts (`completion`) returns the op's event to the
+ring. Meanwhile another thread may be about to wait for the event, and would then wait for its next
+record. So a waiter *pins* the event first:
 
-- a pin is put on the event, `op._is_awaited` is set, then `op.finished` is looked at;
-- who ends the op sets `finished`, then looks at `_is_awaited`, and leaves a pinned event to
-  whoever takes the last pin off.
+- it adds a pin to the event, sets `op._is_awaited`, then looks at `op.finished`;
+- the ender of the op sets `finished`, then looks at `_is_awaited`, and leaves a pinned event to the
+  thread that removes the last pin.
 
-Both stores are to the op, so one of the two sees the other.
+Both stores are to the op, so one of the two threads sees the other.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class RingEvent(Event):
-    """An event of a ring. The engine asks about it at times of its own, so that may not end a
-    stream capture of the program's."""
+    """An event of a ring. The engine queries it at any time, so a query must not end a stream
+    capture of the program."""
 
     __slots__ = ("owed", "pins")
 
@@ -39,7 +39,7 @@ class RingEvent(Event):
         super().__init__(device, timing=timing)
         # One item per thread that may be about to wait for it.
         self.pins: list[None] = []
-        # One item while it is to go back, and was pinned when its op ended.
+        # One item if it was pinned when its op ended and must still go back.
         self.owed: list[None] = []
 
     def query(self) -> bool:
@@ -52,7 +52,7 @@ class RingEvent(Event):
 
 
 class EventPool:
-    """The events of one device; `counters` counts those that had to be made."""
+    """The events of one device; `counters` counts the created events."""
 
     __slots__ = ("_counters", "_ring", "_take", "device", "give_back", "timing")
 
@@ -60,14 +60,14 @@ class EventPool:
         self.device = device
         self.timing = timing
         self._counters = counters
-        # The one that has been free for longest is the first.
+        # The event that has been free for longest is the first.
         self._ring: deque[RingEvent] = deque()
         self._take = self._ring.popleft
-        # For an event whose op is over and was never pinned; each is given back once.
+        # For an event that was never pinned, once its op is over; each goes back once.
         self.give_back: Callable[[RingEvent], None] = self._ring.append
 
     def take(self) -> RingEvent:
-        """An event that nobody waits for. One driver call when there is none free, else none."""
+        """An event that nobody waits for. One driver call if none is free, else no call."""
         try:
             return self._take()
         except IndexError:
@@ -76,9 +76,9 @@ class EventPool:
             return event
 
     def renew(self, *, timing: bool) -> None:
-        """Events from here on have times, or none; those that are free are given up.
+        """Later events have times, or none; the free events are dropped.
 
-        One without a time that comes back later goes with its last user.
+        An event without times that comes back later ends with its last user.
         """
         free, ring = self._ring, deque[RingEvent]()
 
@@ -94,8 +94,8 @@ class EventPool:
                 free.popleft().close()
 
     def pin(self, op: DeviceOp, event: RingEvent) -> bool:
-        """Before a wait for `event`, the event of `op`: False if the op is over, and nobody need
-        wait. After True, `unpin` it."""
+        """Before a wait for `event`, the event of `op`: False if the op is over and needs no wait.
+        After True, `unpin` it."""
         event.pins.append(None)
         op._is_awaited = True
         if not op.finished:
@@ -104,15 +104,15 @@ class EventPool:
         return False
 
     def unpin(self, event: RingEvent) -> None:
-        """The caller's wait is over, or with the driver."""
+        """The caller's wait is over, or enqueued in the driver."""
         event.pins.pop()
         if not event.pins:
             self._settle(event)
 
     def give_back_pinned(self, event: RingEvent) -> None:
-        """For an event whose op is over, and that may still be pinned."""
+        """Return an event that may still be pinned; its op is over."""
         event.owed.append(None)
-        # Who takes a pin off looks the other way round: one of the two finds it owed and unpinned.
+        # `unpin` stores and looks in the reverse order: one of the two finds it owed and unpinned.
         if not event.pins:
             self._settle(event)
 
@@ -122,14 +122,14 @@ class EventPool:
             self.give_back(event)
 
     def close(self) -> None:
-        """Destroy the events that are free; each of the others goes with its last user."""
+        """Destroy the free events; every other event ends with its last user."""
         while self._ring:
             with suppress(CudasyncError, IndexError):
                 self._take().close()
 
 
 def recorded(fn: Callable[[Stream], Any], stream: Stream, event: Event | None = None) -> Any:
-    """`fn(stream)`, and the event behind it."""
+    """Call `fn(stream)`, then record `event`."""
     result = fn(stream)
     if event is not None:
         stream.record(event)

@@ -1,7 +1,7 @@
-"""Floor 2. The stream for an op that is issued in its push: mostly that of what it comes after.
+"""Floor 2. The stream for an op that is issued in its push: usually its predecessor's stream.
 
-Order within a stream costs nothing. So an op follows the youngest op that it comes after and that
-is the last of its stream; for an op that follows none see `stream_group`.
+Order within a stream costs nothing. So an op follows its youngest predecessor that is the last op
+of its stream. For an op that follows no predecessor see `stream_group`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from cudasync.engine.log.histories import Found
     from cudasync.engine.op import Op
 
-    # The stream; what the op comes after; whose failure is its own.
+    # The stream; the predecessors; the sources, which may poison the op.
     Chosen: TypeAlias = tuple[Timeline | None, tuple[Op, ...], tuple[Op, ...]]
 
 _FREE = OpKind.FREE
 
 
 def choose(op: DeviceOp, streams: DeviceStreams, group: StreamGroup, found: Found) -> Chosen | None:
-    """What `op` comes after, and the stream on which it does so without more ado.
+    """The predecessors of `op`, and a stream on which it needs no waits.
 
-    None unless all that it comes after is issued, or over. The stream is None if there is something
-    to wait for, or that may have failed: then `Issuer.carry_out` looks for one.
+    None unless all predecessors are issued or over. The stream is None if the op needs a wait, or a
+    predecessor may have failed: then `Issuer.carry_out` finds a stream.
     """
     if op._is_blocking:
         return None
@@ -54,30 +54,30 @@ def choose(op: DeviceOp, streams: DeviceStreams, group: StreamGroup, found: Foun
             is_simple = False
             continue
         timeline = point[0]
-        # An op that fails as it is issued says so before it has its point.
+        # An op that fails during issue has its failure before its point.
         if timeline.streams is not streams or each.failure is not None:
             is_simple = False
         elif timeline.tail is each and each.number > youngest and timeline.followers is followable:
             followed, youngest = timeline, each.number
     if any(source._damage is not None for source in sources):
-        # It failed in part: which is a question of the long way.
+        # It failed in part: the long way handles that.
         return None
     ordered = tuple(before)
     if followed is None:
         followed = group.choose(ordered)
     is_simple = is_simple and _is_behind(followed, before)
     if is_simple:
-        # A source that is over is there because it failed.
+        # A finished source is listed only if it failed.
         is_simple = all(source in before for source in sources)
-    # The concerns last: what was taken for unfinished is not in doubt, nor was it.
+    # The concerns last: then an op taken for unfinished is not in doubt, and was not.
     if not is_simple or streams.concerns:
         followed = None
     return followed, ordered, tuple(sources)
 
 
 def beside(point: Point, before: tuple[Op, ...], group: StreamGroup) -> Timeline | None:
-    """The stream for an op that comes after one of this group, at `point`, which another one has
-    followed already. None if there is something to wait for there."""
+    """The stream for an op whose predecessor, at `point` in this group, already has a follower.
+    None if the op would need a wait there."""
     chosen = group.choose(before if point[0].is_at_risk else ())
     if not chosen.is_behind(point[0], point[1]):
         return None
@@ -87,7 +87,7 @@ def beside(point: Point, before: tuple[Op, ...], group: StreamGroup) -> Timeline
 
 
 def _is_behind(timeline: Timeline, before: Iterable[Op]) -> bool:
-    """True if what is issued to `timeline` now comes after all of `before` without a wait."""
+    """True if work issued to `timeline` now comes after all of `before` without a wait."""
     clock = timeline.clock
     for each in before:
         point = each._point

@@ -1,11 +1,11 @@
-"""Floor 2. Ops in doubt: what their stream has reached may not be over, or has failed elsewhere.
+"""Floor 2. Ops in doubt: their stream may reach them although a predecessor elsewhere failed.
 
-A stream that waits for an event of another device goes on when that device is lost, as if the event
-had come. So that the stream has reached an op says nothing of what the op came after on other
-devices. An op that is issued behind such an op, or behind one in doubt, is in doubt itself, and is
-over only once these are: with their failure, if it reads what one of them was to write.
+A stream that waits for an event of a lost device goes on as if the event had happened. So if a
+stream has reached an op, that says nothing about the op's predecessors on other devices. An op
+issued behind an unfinished op of another device, or behind an op in doubt, is in doubt itself. It
+is over only once these predecessors are, and fails with them if it reads their data.
 
-Ops that come after nothing of another device are never in doubt, and pay nothing.
+Ops without predecessors on another device are never in doubt, and pay nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Doubt:
-    """What has to be over before an op is, though its stream may have reached it."""
+    """The predecessors that must be over before an op is, even if its stream has reached it."""
 
     __slots__ = ("before", "sources", "streams")
 
@@ -33,7 +33,7 @@ class Doubt:
         self, before: tuple[DeviceOp, ...], sources: tuple[Op, ...], streams: DeviceStreams
     ) -> None:
         self.before = before
-        # Writers of what the op reads; if one fails, so does the op.
+        # Writers of the op's reads; if one fails, so does the op.
         self.sources = sources
         self.streams = streams
 
@@ -41,8 +41,8 @@ class Doubt:
 def begin(
     op: DeviceOp, before: Sequence[Op], sources: tuple[Op, ...], streams: DeviceStreams
 ) -> None:
-    """Note that `op` is in doubt, if it is; before it has its point, and before the failures of
-    `before` are looked at: what ends in between is then seen to have ended."""
+    """Note whether `op` is in doubt, before it has its point, and before the caller looks at the
+    failures of `before`: so the caller sees the end of an op that ends in between."""
     found = tuple([each for each in before if _is_doubtful(each, streams)])
     if found:
         op._doubt = Doubt(found, sources, streams)
@@ -56,25 +56,25 @@ def resolve(op: DeviceOp) -> None:
         return
     concerns = doubt.streams.concerns
     if op.failure is not None:
-        # A launch that took `op` for unfinished looks at the concerns afterwards: so they do not
-        # become empty by a failure.
+        # A launch that took `op` for unfinished looks at the concerns afterwards: so a failure must
+        # not make them empty.
         concerns[op.failure] = None
     op._doubt = None
     concerns.pop(op, None)
 
 
 def through(point: Point, timeline: Timeline) -> list[tuple[DeviceOp, RingEvent, EventPool]]:
-    """What `point`, on another device, comes after on yet others, and `timeline` is not behind: as
-    events to wait for, pinned.
+    """The pinned events of predecessors of `point` on third devices that `timeline` is not behind;
+    `point` is on another device.
 
-    To be waited for as well: the wait for `point` is over at once when its device is lost, whatever
-    `point` itself still waited for.
+    `timeline` must wait for these too: the wait for `point` ends at once when its device is lost,
+    even if `point` itself still waited.
     """
     found = []
     for its, seq in point[3].items():
         if its.streams is not point[0].streams and not timeline.is_behind(its, seq):
             other = its.in_flight.get(seq)
-            # Both are None once it is over.
+            # Both are None once that op is over.
             its_point = None if other is None else other._point
             if other is not None and its_point is not None and not its.is_gone:
                 pool = its.streams.events
@@ -84,11 +84,11 @@ def through(point: Point, timeline: Timeline) -> list[tuple[DeviceOp, RingEvent,
 
 
 def _is_doubtful(other: Op, streams: DeviceStreams) -> TypeGuard[DeviceOp]:
-    """True if `other` may not be over, or fail, though a stream of `streams` is behind it."""
+    """True if `other` may be unfinished or fail although a stream of `streams` has passed it."""
     if other.finished or other.__class__ is not DeviceOp:
         return False
     if other._doubt is not None:
         return True
-    # None only if it is over by now.
+    # None only if `other` is over by now.
     point = other._point
     return point is not None and point[0].streams.token is not streams.token

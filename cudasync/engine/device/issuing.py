@@ -1,8 +1,8 @@
-"""Floor 2. Issuing device ops: a stream, the waits that are needed, `fn(stream)`, one event.
+"""Floor 2. Issuing device ops: takes a stream, waits for events, calls `fn(stream)`, records.
 
 An op is issued once all its device predecessors are issued and its host predecessors are over.
-Driver calls can not be done twice, so one thread claims the op; should it be suspended there,
-the op and what depends on it stay, and everything else goes on: others use other streams.
+Driver calls must not be repeated, so one thread claims the op. If that thread is suspended there,
+the op and its dependents are stuck, and everything else continues on other streams.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cudasync.engine.ledger import Ledger
     from cudasync.engine.log.node import Place
 
-# Waits for streams of others, and kernels that have no name: the functions of users.
+# Waits for foreign streams, and kernels without a name, which are users' functions.
 _AT_RISK = (OpKind.WAIT, OpKind.KERNEL)
 
 
@@ -44,15 +44,15 @@ class Issuer:
         self, ledger: Ledger, on_device: Callable[[], None], *, streams: int, timing: bool
     ) -> None:
         self.ledger = ledger
-        # Who issues ops whose driver calls may block; set by the engine.
+        # The pool that issues ops whose driver calls may block; set by the engine.
         self.blocking: Place
-        # Called when a device comes into use.
+        # Called at the first use of a device.
         self._on_device = on_device
         self._streams_per_device = streams
         self._timing = timing
-        # What ran when Ctrl-C ended a wait: since when, and where.
+        # The ops that ran when Ctrl-C ended a wait, with the time and the stream.
         self.interrupted: dict[DeviceOp, tuple[float, Timeline]] = {}
-        # By the life of the device's context, which a reset ends.
+        # Keyed by the `Life` of the device's context, which a reset ends.
         self.devices: dict[object, DeviceStreams] = {}
 
     query, watch, report = watching.query, watching.watch, watching.report
@@ -73,7 +73,7 @@ class Issuer:
         READY[ending] = None
 
     def issue(self, op: DeviceOp) -> None:
-        """Enqueue an op that is ready on a stream, unless another thread does."""
+        """Enqueue a ready op on a stream, unless another thread has claimed it."""
         token = get_ident()
         try:
             fn = claim(op, token)
@@ -88,7 +88,7 @@ class Issuer:
             raise
 
     def give_up(self, op: DeviceOp, error: BaseException) -> None:
-        """A signal, such as Ctrl-C, came while `op` was ours to issue: so it has to end."""
+        """A signal, such as Ctrl-C, came while the caller issued `op`: end the op."""
         for device in list(self.devices.values()):
             device.release(op)
         if op._point is None and not op.finished:
@@ -101,10 +101,10 @@ class Issuer:
         before: tuple[Op, ...],
         sources: tuple[Op, ...],
     ) -> None:
-        """Enqueue an op that the caller has claimed; errors become the op's.
+        """Enqueue an op that the caller has claimed; errors become the op's failure.
 
-        Of `before`, the ops of devices are issued, and those of the host are over; `sources` are
-        those of them that wrote what the op reads.
+        In `before`, device ops are issued and host ops are over; `sources` are the writers of the
+        op's reads.
         """
         device = self.devices.get(op._device.context.token) or self.streams_of(op._device)
         failure = op.failure
@@ -112,7 +112,7 @@ class Issuer:
             failure = poison(op, sources)
         if device.faults and failure is None and not device.faults[0].cleared:
             failure = device.faults[0]
-        # Memory is given back all the same.
+        # A dropped engine still frees memory.
         if failure is None and op._engine._is_dropped and op.kind is not OpKind.FREE:
             failure = refusal.dropped(op)
         if failure is not None:
@@ -139,14 +139,14 @@ class Issuer:
         finally:
             timeline.give_back(op)
         self.issued(op, timeline, error)
-        # Its traceback refers to this frame: no ring of the two.
+        # Its traceback refers to this frame: this avoids a reference cycle.
         error = None
 
     def enqueue(
         self, op: DeviceOp, fn: Callable[..., Any], device: DeviceStreams, timeline: Timeline
     ) -> BaseException | None:
-        """Call `fn` on a stream whose token the caller has, with one event behind it. From then on
-        `op` is issued: others may come to depend on it there. Returns what came up meanwhile."""
+        """Call `fn` on a stream that the caller holds, with one event behind the work. From then on
+        `op` is issued, and other ops may depend on it. Returns an exception that came meanwhile."""
         try:
             event = device.events.take()
             op._result = fn(timeline._stream or timeline.stream, event)
@@ -166,10 +166,10 @@ class Issuer:
     def _mend(
         self, op: DeviceOp, error: BaseException, device: DeviceStreams, timeline: Timeline
     ) -> None:
-        """`op` fails, since its function raised `error`, or a signal came while it was issued.
+        """`op` fails, since its function raised `error`, or a signal came during its issue.
 
-        What it had enqueued before is on the stream all the same, and whoever overwrites or frees
-        its data has to wait for that: so it is issued like any other, unless the device is lost.
+        Work that it enqueued before is on the stream, and ops that overwrite or free its data must
+        wait for that work. So the op is issued like any other, unless the device is lost.
         """
         if op.failure is None and not (isinstance(error, CudaError) and error.sticky):
             self.ledger.fail(op, error)
@@ -182,8 +182,8 @@ class Issuer:
             completion.fault(self, op, error, device)
 
     def issued(self, op: DeviceOp, timeline: Timeline, error: BaseException | None) -> None:
-        """Tell whoever waits for `op` to be issued; `error` is what came up meanwhile."""
-        # None if it is over by now: whoever ended it has told.
+        """Notify the issue listeners of `op`; `error` is an exception that came meanwhile."""
+        # None if it is over by now: then its ender has notified them.
         point = op._point
         if point is not None:
             node = op._node
@@ -198,8 +198,8 @@ class Issuer:
         if timeline.issued % POLL_EVERY == 0:
             self.poll(timeline)
         if error is not None and not isinstance(error, Exception) and not current.is_ours():
-            # Ctrl-C inside of `fn`: the op has failed with it like with any other error; but
-            # the thread that runs it here is the one that was meant.
+            # Ctrl-C inside `fn`: the op has failed with it as with any other error, but Ctrl-C was
+            # meant for this thread.
             raise error
 
 

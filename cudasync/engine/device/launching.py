@@ -1,17 +1,17 @@
-"""Floor 2. The push of a device op: what each launch, copy, allocation and free pays.
+"""Floor 2. The push of a device op, the cost of each launch, copy, allocation and free.
 
-Mostly all that a device op comes after is over, or issued. Then its push becomes the combiner,
-plans the op and issues it; nobody else has to know of it, so it has no node and no gate. This is
-`Combiner.enter_op` and `Issuer.issue`, with what is rare moved out and no call that can be spared.
+Usually all predecessors of a device op are over or issued. Then its push becomes the combiner,
+plans the op and issues it. No other thread must know of the op, so it has no node and no gate. This
+file inlines `Combiner.enter_op` and `Issuer.issue` without the rare cases, and avoids calls.
 
-True throughout:
-- the entry is begun before a history is looked at. Who takes over from then on works on copies, and
-  enters the op once more; who issues it is settled by the claim;
-- up to the claim nothing has changed but the log. So as soon as something is rare, the op is left
-  to the long way, by way of a node and a gate: `go_on`;
+Invariants:
+- the entry is begun before a history is read. A thread that takes over afterwards works on copies
+  and enters the op again; the claim decides which thread issues it;
+- until the claim only the log has changed. So a rare case is left to the long way, through a node
+  and a gate: `go_on`;
 - histories change after the claim, and the op is issued after that;
-- no loop ends with an `if`: from Python 3.12 on the jump back behind one is outside of the `try`,
-  and a signal that comes there would pass by the `except`.
+- no loop ends with an `if`: from Python 3.12 on the jump back behind an `if` is outside the `try`,
+  and a signal there would bypass the `except`.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def push(
     kind: OpKind = _KERNEL,
     prepare: Callable[[DeviceOp], bool] | None = None,
 ) -> DeviceOp:
-    """Push a device op onto an engine that is not serial, `frame` being where.
+    """Push a device op, at `frame`, onto an asynchronous engine.
 
-    `enqueue(stream, event)` enqueues it and records the event behind it; `enqueue(stream)` just
-    enqueues it. A launch that is pushed again and again brings what is `known` of it. `prepare(op)`
-    comes before all else; True if `Issuer.carry_out` has to issue the op.
+    `enqueue(stream, event)` enqueues the work and records the event behind it; `enqueue(stream)`
+    only enqueues. A repeated launch passes its `known` histories. `prepare(op)` is called first; it
+    returns True if `Issuer.carry_out` must issue the op.
     """
     issuer: Any = engine._issuer
     op: DeviceOp = DeviceOp()
@@ -100,10 +100,10 @@ def push(
     try:
         segment = _LOG.tail
         segment.append(op)
-        # Gone through once, and left by `break` as soon as something is rare.
+        # Runs once; `break` leaves it in a rare case.
         while True:
             mine = COMBINER.epoch
-            # An epoch that can be seen there has one.
+            # Set in every visible epoch.
             index: int = mine.done  # type: ignore[assignment]
             entries = segment.entries
             if (
@@ -121,7 +121,7 @@ def push(
                 segment, index = mine.segment, mine.done  # type: ignore[assignment]
                 entries = segment.entries
             mine.started = index
-            # The second: a signal handler or finaliser pushed meanwhile, on this very thread.
+            # The second condition: a signal handler or finaliser pushed meanwhile, on this thread.
             if mine.is_over or mine.done != index:
                 break
             streams = issuer.devices.get(device.context.token)
@@ -133,8 +133,8 @@ def push(
             found = _NOTHING if known is None else known.found
             is_again = False
             if found[0] is ranges.exact:
-                # True if nobody has touched memory since this launch was pushed the last time: then
-                # that one wrote what this one writes, and has no readers.
+                # True if no op has touched memory since the last push of this launch: then that
+                # push is the last writer of these ranges, and they have no readers since.
                 is_again = ranges.latest == known.latest  # type: ignore[union-attr]
             else:
                 maybe = histories.find(op, ranges)
@@ -145,8 +145,8 @@ def push(
                     known.found = maybe
             _, reads, writes, _ = found
 
-            # `choose`, written out for the most common case: at most one op that it comes after is
-            # in flight, the last of a stream.
+            # `choose`, inlined for the usual case: at most one predecessor is in flight, as the
+            # last op of its stream.
             group = streams.compute if kind is _KERNEL else streams.group_of(kind)
             last = followed = None
             before: tuple[Op, ...] = ()
@@ -187,7 +187,7 @@ def push(
                             streams.counters.shared.next()
                     else:
                         point = last._point
-                        # An op that fails as it is issued says so before it has its point.
+                        # An op that fails during issue has its failure before its point.
                         if point is not None and last.failure is None:
                             timeline = point[0]
                             if timeline.followers is group:
@@ -195,7 +195,7 @@ def push(
                                 followed = timeline
                                 if timeline.tail is not last:
                                     followed = beside(point, before, group)
-            # The concerns last: what was taken for unfinished is not in doubt, nor was it.
+            # The concerns last: then an op taken for unfinished is not in doubt, and was not.
             if followed is None or is_special or streams.concerns:
                 chosen = choose(op, streams, group, found)
                 if chosen is None:
@@ -207,17 +207,17 @@ def push(
                     streams.counters.shared.next()
 
             op._before = before
-            # `claim`, written out.
+            # `claim`, inlined.
             claims = op._claims
             claims.append(token)
             if claims[0] is not token:
-                # Who took over meanwhile has entered it and claimed it.
+                # A thread that took over meanwhile has entered and claimed it.
                 op._before = None
                 break
             fn = op._fn
             op._fn = None
             if followed is not None and followed.holder.setdefault(ISSUER, op) is not op:
-                # Another thread issues there.
+                # Another thread issues to that stream.
                 followed = None
                 inputs = [history.writer for history in reads + writes[: found[3]]]
                 sources = tuple(filter(inputs.__contains__, before))
@@ -236,7 +236,7 @@ def push(
                         history.readers = []
                     history.writer = op
             if known is not None and writes:
-                # Behind the histories: a signal in between leaves what nobody takes for these.
+                # After the histories: a signal in between leaves numbers that do not match.
                 known.latest = ranges.latest = op.number
             engine._registered[op] = None
             if not mine.is_over:
@@ -247,10 +247,10 @@ def push(
             break
 
         if fn is None and mine is not None:
-            # Nothing has changed: it can be begun anew.
+            # Nothing has changed: the entry can be begun anew.
             mine.started = index - 1
-        # An exception of the op will refer to this frame, which must not keep what comes after it:
-        # each epoch refers to the next one, each segment too.
+        # An exception of the op will refer to this frame, which must not keep later epochs and
+        # segments: each refers to the next.
         del mine, segment, entries
         if fn is None:
             go_on(op)
@@ -269,14 +269,14 @@ def push(
                 or not followed.issued % POLL_EVERY
             ):
                 issuer.issued(op, followed, error)
-                # Its traceback refers to this frame: no ring of the two.
+                # Its traceback refers to this frame: this avoids a reference cycle.
                 error = None
         for variable in op._writes:
             variable._note_write()
         if READY:
             settle()
     except BaseException as failed:
-        # Ctrl-C may have come before the claim was noted: the cell knows.
+        # Ctrl-C may have come before the claim was stored in a local: the cell has it.
         if is_claimed_by(op, token):
             issuer.give_up(op, failed)
         else:

@@ -1,7 +1,6 @@
-"""Floor 2. The long way of a device op that its push can not issue: by a node and a join gate.
+"""Floor 2. The long way: a node and a join gate for a device op that its push cannot issue.
 
-Its push puts it on that way; it is issued by whoever ends or issues the last of what it comes
-after.
+The push starts it; the thread that ends or issues the op's last predecessor issues the op.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ def go_on(op: DeviceOp) -> None:
     """Plan `op`, which is in the log. Never blocks."""
     with suppress(CudasyncError):
         if op._device.context.token not in op._pool.devices:
-            # Now, also where it is issued later, while the program ends: engines that know of a
-            # device are closed before the driver is.
+            # Now, since the op may be issued while the program ends: engines that know of a device
+            # are closed before the driver.
             op._pool.streams_of(op._device)
     COMBINER.plan(op)
     if op._is_owned and op._point is None and not op.finished:
-        # Nothing blocks it, and nobody else is to be in the middle of it on return.
+        # Nothing blocks it, and no other thread may be issuing it on return.
         op._pool.issue(op)
 
 
 def leave(op: DeviceOp) -> None:
-    """After Ctrl-C: whoever comes next is to go on with `op`, now or once it is planned."""
+    """After Ctrl-C: let another thread continue with `op`, now or once it is planned."""
     op._is_owned = False
     if nodes.is_planned(op) and not op.finished:
         op._pool.put(op)

@@ -1,7 +1,7 @@
-"""Floor 2. Device ops that are ready to be issued, and ops that end once others are over.
+"""Floor 2. `READY`: device ops to be issued, and ops that end without being issued.
 
-They gather here, and not where they became ready: each of a thousand in a row would be issued, or
-ended, inside of the one before it. Whoever may have made one ready calls `settle`.
+They are not issued or ended where they became ready: in a chain, each of a thousand would be
+handled inside the previous one. A thread that may have made one ready calls `settle`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 
 from cudasync.engine.device.completion import Ending
 
-# A dict, so that an op stays in it until it is issued, and may be taken out twice.
-# Fences, and ops that are not issued and end now that all before them are over, stand here, too.
+# A dict, so that an op stays in it until it is issued, and may be removed twice. It also holds
+# fences, and endings of ops whose predecessors are all over.
 READY: dict[Any, None] = {}
 
 
 def settle() -> None:
-    """Issue what is ready. Blocks for nobody."""
+    """Issue and end what is ready. Waits for no thread."""
     while READY:
         for each in list(READY):
             if isinstance(each, Ending):

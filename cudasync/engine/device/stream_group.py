@@ -1,14 +1,14 @@
-"""Floor 2. The streams for one kind of work at one priority, made at first need, up to a number.
+"""Floor 2. The streams for one kind of work at one priority, made at first need, up to a limit.
 
-Which stream an op gets that follows none: one with nothing left to do. Where there is none, the op
-shares one, and is behind work that it does not depend on. Mostly that is over soon, but not if it
-may be *held up*: the functions of users, which may enqueue anything; waits for streams of others;
-and whatever waits for these. A stream is at risk as long as such an op is on it.
+An op that follows no predecessor gets an idle stream. If there is none, the op shares a stream, and
+is behind unrelated work. Such work is usually over soon, unless it may be *held up*: users'
+functions, which may enqueue anything, waits for foreign streams, and work that waits for these. A
+stream is at risk as long as such an op is on it.
 
 So an op goes behind work at risk only if all streams are at risk, and the driver says that each of
-them still has work. Ops that come after work at risk leave the others one stream that is not.
+them still has work. Ops that come after work at risk leave one stream without risk to other ops.
 
-Several threads may choose at once, and all find the same stream: whoever issues takes it then.
+Several threads may choose the same stream at once; the issuing thread takes it afterwards.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from cudasync.engine.device.streams import DeviceStreams
     from cudasync.engine.op import Op
 
-# Where the driver said of all streams that they have work, it is asked again once some of it is
-# known to be over, or after this many choices.
+# If the driver said that all streams have work, it is asked again once some work is known to be
+# over, or after this many choices.
 CHOICES_PER_QUESTION = 32
-# More than any stream has to do.
+# More than the load of any stream.
 _MOST = sys.maxsize
 
 
 class StreamGroup:
-    """Up to `most` streams. `is_parallel` if the device can do more than one such op at once;
-    without it a new stream is made only where all are at risk."""
+    """Up to `most` streams. `is_parallel` if the device can run several such ops at once; without
+    it a new stream is made only if all are at risk."""
 
     def __init__(
         self,
@@ -51,18 +51,18 @@ class StreamGroup:
         self.most = most
         self.priority = priority
         self.is_parallel = is_parallel
-        # Whose ops may follow the last op of a stream here.
+        # The group whose ops may follow the last op of a stream here.
         self.followers = self if followers is None else followers
         # Only grows, by one append each time.
         self.timelines: list[Timeline] = []
         # By priority.
         self._urgent: dict[int, StreamGroup] = {}
-        # What was known to be over when all streams had work, and for how many choices that holds.
+        # The finished count when all streams had work, and for how many choices it is trusted.
         self._seen = -1
         self._patience = 0
 
     def at(self, priority: int) -> StreamGroup:
-        """The group for the same work at a priority, as the device has it: larger goes first."""
+        """The group for the same work at a priority that the device has: larger goes first."""
         level = self.streams.clamped(priority)
         if level <= self.priority:
             return self
@@ -80,12 +80,12 @@ class StreamGroup:
         return [*self.timelines, *(t for each in list(self._urgent.values()) for t in each.all())]
 
     def choose(self, before: Sequence[Op] = ()) -> Timeline:
-        """The stream for an op that comes after `before`, and follows none of them."""
+        """The stream for an op that comes after `before` but follows none of these."""
         if before and any(map(may_be_held, before)):
             return self._choose_for_risk(before)
         least, fewest = None, _MOST
         for timeline in self.timelines:
-            # `is_free`, `is_at_risk` and `load`, written out: each op that follows none comes by.
+            # `is_free`, `is_at_risk` and `load`, inlined: each op that follows none needs them.
             over, reached = timeline.finished, timeline.reached
             if reached > over:
                 over = reached
@@ -102,7 +102,7 @@ class StreamGroup:
         """`choose` for an op that comes after work that may be held up."""
         calm = [timeline for timeline in self.timelines if not timeline.is_at_risk]
         if len(calm) + self.most - len(self.timelines) < 2:
-            # To leave it to those who do not come after this.
+            # Leave the last stream without risk to ops that do not come after this work.
             found = self._behind(before)
             if found is not None:
                 return found
@@ -112,8 +112,8 @@ class StreamGroup:
         return self._one_more_or(least)
 
     def _one_more_or(self, least: Timeline | None) -> Timeline:
-        """A new stream if there may be one; else `least`, which has the least work of those that
-        are not at risk."""
+        """A new stream if the limit allows it; else `least`, the least loaded stream without
+        risk."""
         if len(self.timelines) < self.most and (self.is_parallel or least is None):
             return self.add(self.fresh())
         if least is None:
@@ -121,18 +121,18 @@ class StreamGroup:
         return min(self.timelines, key=_load) if least is None else least
 
     def fresh(self) -> Timeline:
-        """One more stream, which nobody else knows yet."""
+        """One more stream, not yet visible to other threads."""
         number = len(self.timelines)
         name = f"{self.name} {number}" if number or self.is_parallel else self.name
         return Timeline(self.streams, name, self)
 
     def add(self, fresh: Timeline) -> Timeline:
-        """Let others find it."""
+        """Make a stream visible to other threads."""
         self.timelines.append(fresh)
         return fresh
 
     def _behind(self, before: Sequence[Op]) -> Timeline | None:
-        """A stream at risk, if there is one; the first choice is one that is behind `before`."""
+        """A stream at risk, if there is one; preferably one that is behind `before`."""
         risky = [timeline for timeline in self.timelines if timeline.is_at_risk]
         points = [each._point for each in before if may_be_held(each)]
         for timeline in risky:
@@ -141,8 +141,8 @@ class StreamGroup:
         return min(risky, key=_load, default=None)
 
     def _asked(self) -> Timeline | None:
-        """A stream that has nothing left to do, as the driver says; it is not asked often if it
-        says of all of them that they have."""
+        """An idle stream, by a query of the driver; queries are rare after the driver said that
+        all streams have work."""
         seen = sum([timeline.finished for timeline in self.timelines])
         if self._patience > 0 and seen == self._seen:
             self._patience -= 1

@@ -1,11 +1,11 @@
-"""Floor 2. Which stream an op goes to: small groups of timelines per device.
+"""Floor 2. The streams of a device: small groups of timelines, and the choice among them.
 
-Copies in and out have streams of their own, so that the copy engines work beside the kernels; ops
-with a priority have, per priority. Allocations have one too: nothing else runs there, so a new
-array never waits behind a kernel. Waits for streams of others have some, which only what comes
-after them follows. An op goes where the op it depends on came last, since order within a stream
-costs nothing; else as `stream_group` says. A stream that another thread is issuing to is passed
-over; if all of them are, one more is made.
+Copies in and copies out have their own streams, so that the copy engines work beside the kernels;
+so have ops of each priority. Allocations have one stream, where nothing else runs, so a new array
+never waits behind a kernel. Waits for foreign streams have streams that only their successors
+follow. An op follows a predecessor that is the last op of its stream, since order within a stream
+costs nothing; else `stream_group` chooses. A stream that another thread holds is skipped; if all
+streams are held, one more is made.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from cudasync.engine.op import Op
     from cudasync.engine.trace import Counters
 
-# Read once: to look up a member of an Enum costs as much as a call.
+# Read once: a look-up of an Enum member costs as much as a call.
 _KERNEL, _DTOD, _FREE = OpKind.KERNEL, OpKind.DTOD, OpKind.FREE
 _ALLOCATE = OpKind.ALLOCATE
 _HTOD, _DTOH, _WAIT = OpKind.HTOD, OpKind.DTOH, OpKind.WAIT
-# More waits for streams of others than this at once, on one device, share streams.
+# The most streams for waits for foreign streams on one device; further waits share them.
 MOST_AWAITED = 8
 
 
@@ -46,7 +46,7 @@ class DeviceStreams:
         self, device: Device, token: object, *, streams: int, timing: bool, counters: Counters
     ) -> None:
         self.device = device
-        # The life of the device's context that all of this belongs to.
+        # The `Life` of the device's context that the streams and events belong to.
         self.token = token
         self.events = EventPool(device, timing=timing, counters=counters)
         self.counters = counters
@@ -59,7 +59,7 @@ class DeviceStreams:
         self.dtoh = StreamGroup(self, f"{name} DtoH", most=streams)
         self.allocate = StreamGroup(self, f"{name} allocate", most=1)
         self.free = StreamGroup(self, f"{name} free", most=streams)
-        # For copies in which the driver waits: who issues one has the stream to itself.
+        # For copies in which the driver waits: their issuer has the stream to itself.
         self.pageable = StreamGroup(self, f"{name} pageable", most=1)
         self._groups = (
             self.compute,
@@ -72,26 +72,26 @@ class DeviceStreams:
         )
         # The highest priority that the device has, once it was asked.
         self._highest: int | None = None
-        # A cell: what is to blame for a fault that left the context unusable. Nothing is issued
-        # here any more.
+        # A cell: the failure to blame for a fault that left the context unusable. After it nothing
+        # is issued here.
         self.faults: list[Failure] = []
-        # What a launch must not overlook: ops in doubt, failures that came by way of them, and the
-        # fault, if there was one. Mostly empty, and then launches go the short way.
+        # Things that a launch must not overlook: ops in doubt, failures that came through them, and
+        # the fault, if any. Usually empty, and then launches take the short way.
         self.concerns: dict[DeviceOp | Failure, None] = {}
 
     @property
     def fault(self) -> Failure | None:
-        """What is to blame for the loss of the device, None while it is whole."""
+        """The failure to blame for the loss of the device; None while it works."""
         return self.faults[0] if self.faults else None
 
     def blame(self, failure: Failure) -> Failure:
-        """Note what is to blame, unless it is known; return what is known."""
+        """Note the failure to blame, unless one is known; return the known one."""
         known = offer(self.faults, failure)
         self.concerns[known] = None
         return known
 
     def forget_failures(self) -> None:
-        """Failures that came from other devices were cleared."""
+        """Drop cleared failures that came from other devices."""
         for each in list(self.concerns):
             if not isinstance(each, DeviceOp) and each.cleared:
                 self.concerns.pop(each, None)
@@ -106,7 +106,7 @@ class DeviceStreams:
         return [timeline for group in self._groups for timeline in group.all()]
 
     def clamped(self, priority: int) -> int:
-        """The priority as the device has it: 0, or more if it goes before others."""
+        """The priority within the device's range: 0, or larger for work that goes first."""
         if self._highest is None:
             self._highest = highest_priority(self.device)
         return max(0, min(priority, self._highest))
@@ -147,17 +147,17 @@ class DeviceStreams:
         return chosen
 
     def release(self, op: DeviceOp) -> None:
-        """Give back what the caller took for `op`, wherever Ctrl-C came. Harmless to repeat."""
+        """Give back the stream that the caller took for `op`, wherever Ctrl-C came. Repeatable."""
         for timeline in self.timelines:
             timeline.give_back(op)
 
     @property
     def taken(self) -> list[Timeline]:
-        """The timelines that somebody issues to right now."""
+        """The timelines that a thread holds now."""
         return [timeline for timeline in self.timelines if timeline.holder]
 
     def tally(self) -> Tally:
-        """What its timelines count themselves."""
+        """The counts of its timelines."""
         timelines = self.timelines
         return Tally(
             streams_used=sum(timeline.issued > 0 for timeline in timelines),
@@ -166,7 +166,7 @@ class DeviceStreams:
         )
 
     def is_lost(self) -> bool:
-        """True if the driver says of the device itself that its context is unusable."""
+        """True if the driver says that the device's context is unusable."""
         for timeline in self.timelines:
             if timeline.has_stream:
                 try:
@@ -177,7 +177,7 @@ class DeviceStreams:
         return True
 
     def close(self) -> None:
-        """Destroy the streams and events; a dead context can not be told to, and need not be."""
+        """Destroy the streams and events; a dead context refuses that, and does not need it."""
         self.counters.past.append(self.tally())
         for timeline in self.timelines:
             with suppress(CudasyncError):
@@ -187,9 +187,9 @@ class DeviceStreams:
 
 
 def _tail_to_follow(before: Sequence[Op], group: StreamGroup) -> Timeline | None:
-    """The stream whose last op is the youngest predecessor that is the last of its stream.
+    """The stream of the youngest predecessor that is the last op of its stream.
 
-    What comes after work that may be held up does not take it to streams that are free of that.
+    An op that comes after work at risk does not follow to a stream without risk.
     """
     best = None
     number = 0

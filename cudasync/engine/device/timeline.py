@@ -1,12 +1,13 @@
-"""Floor 2. A timeline: one stream, what was issued to it, and how far it has come.
+"""Floor 2. A timeline: one stream, the ops issued to it, and a counter of its progress.
 
-One thread at a time issues to a timeline: who took it for an op that it has claimed. Nobody waits
-for it; who does not get it goes to another stream. The holder alone writes `issued`, `clock` and
-the stream, and adds to `in_flight`. `finished` and the removal from `in_flight` are anybody's: to
-finish an op twice is harmless, and so is a `finished` that is too small.
+One thread at a time issues to a timeline: its holder, which took the timeline for a claimed op.
+Nobody waits for a timeline; a thread that does not get it uses another stream. Only the holder
+writes `issued`, `clock` and the stream, and adds to `in_flight`. Any thread may write `finished`
+and remove from `in_flight`: ending an op twice is harmless, and so is a `finished` that is too
+small.
 
-`clock[t]` is the greatest seq of timeline t that everything issued from now on comes after. The
-dict is replaced, never changed, so that ops may keep a reference to it.
+`clock[t]` is the greatest seq of timeline t that all work issued from now on comes after. The dict
+is replaced, never changed, so that ops may keep a reference to it.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from cudasync.engine.op import Op
     from cudasync.engine.op_classes import DeviceOp
 
-    # Where an op was issued: its place on a timeline, its event, what the stream knew then. A plain
-    # tuple, since one is made per op.
+    # The place of an issued op: timeline, seq, event, and the stream's clock then. A plain tuple,
+    # since each op makes one.
     Point: TypeAlias = "tuple[Timeline, int, RingEvent, dict[Timeline, int]]"
     Report: TypeAlias = Callable[[DeviceOp, Point, CudasyncError | None], None]
 
@@ -39,26 +40,25 @@ ISSUER: Final = "issuer"
 
 
 class Timeline:
-    """One stream as a counter: what was issued, what has finished, what it is ordered behind."""
+    """One stream as a counter: issued work, finished work, and the work that precedes it."""
 
     def __init__(self, streams: DeviceStreams, name: str, group: StreamGroup) -> None:
         self.streams = streams
-        # Whose ops may follow the last one here.
+        # The group whose ops may follow the last op here.
         self.followers = group.followers
         self.device = streams.device
         self.name = name
         self.priority = group.priority
-        # Under ISSUER the op that is being issued here. Of several that put theirs there by
-        # `setdefault` one succeeds; after Ctrl-C it can be told whose the stream was.
+        # Under ISSUER the op that is being issued here. One of several threads succeeds in a
+        # `setdefault`; after Ctrl-C it shows the stream's holder.
         self.holder: dict[str, DeviceOp] = {}
         self.issued = 0
         self.finished = 0
-        # Another count of what has finished, as the driver was asked; nobody was told yet.
+        # The finished seq by the last query of the driver; waiters are not yet notified.
         self.reached = 0
-        # The last op here that may be held up by something that the engine does not know. Written
-        # by the holder alone.
+        # The last op here that work unknown to the engine may hold up. Only the holder writes it.
         self.risk = 0
-        # Predecessors that needed no wait. Written by the holder alone.
+        # The number of predecessors that needed no wait. Only the holder writes it.
         self.elided = 0
         # By seq.
         self.in_flight: dict[int, DeviceOp] = {}
@@ -68,18 +68,17 @@ class Timeline:
         self._watchers: list[Watcher] = []
 
     def take(self, op: DeviceOp) -> bool:
-        """Become the one who issues here, for `op`, which is the caller's; False if somebody else
-        is."""
+        """Become the holder, for `op`, which the caller has claimed; False if another thread is."""
         return self.holder.setdefault(ISSUER, op) is op
 
     def give_back(self, op: DeviceOp) -> None:
-        """Let others issue here, if the caller took it for `op`. Harmless to repeat."""
+        """Let other threads issue here, if the caller is the holder for `op`. Repeatable."""
         if self.holder.get(ISSUER) is op:
             self.holder.clear()
 
     @property
     def stream(self) -> Stream:
-        """The stream, made at its first use by the one who issues."""
+        """The stream, which the holder makes at its first use."""
         if self._stream is None:
             # CUDA's convention: the smaller number goes first.
             self._stream = Stream(self.device, priority=-self.priority)
@@ -87,34 +86,34 @@ class Timeline:
 
     @property
     def has_stream(self) -> bool:
-        """True once something was issued here, or was about to be."""
+        """True once an op was issued here, or was about to be."""
         return self._stream is not None
 
     @property
     def is_gone(self) -> bool:
-        """True once a reset of the device has ended the stream and all that was on it."""
+        """True once a reset of the device has ended the stream and its work."""
         return self.streams.is_gone
 
     @property
     def load(self) -> int:
-        """Ops issued, and not known to have finished, or about to be."""
+        """The number of issued ops that are not known to be over, and of the op being issued."""
         return self.issued - self.finished + bool(self.holder)
 
     @property
     def is_free(self) -> bool:
-        """True if nobody issues here, and all that was issued is known to be over."""
+        """True if nobody issues here, and all issued ops are known to be over."""
         issued = self.issued
         return not self.holder and (self.finished >= issued or self.reached >= issued)
 
     @property
     def is_at_risk(self) -> bool:
-        """True if something here may be held up, and is not known to be over."""
+        """True if an op here may be held up, and is not known to be over."""
         risk = self.risk
         return risk > self.finished and risk > self.reached
 
     def delays(self, before: Sequence[Op]) -> bool:
-        """True if what is issued here now, and comes after `before`, is behind work that it does
-        not come after, and that is not known to be over."""
+        """True if an op that comes after `before`, issued here now, would be behind unfinished work
+        that does not precede it."""
         tail, issued = self.tail, self.issued
         if tail is None or tail.finished or self.finished >= issued or self.reached >= issued:
             return False
@@ -125,7 +124,7 @@ class Timeline:
         return True
 
     def ask(self) -> bool:
-        """Ask the driver whether all that is here is over. Never blocks, and tells nobody."""
+        """Ask the driver whether all work here is over. Never blocks, and notifies nobody."""
         issued, tail = self.issued, self.tail
         point = None if tail is None else tail._point
         if tail is not None and point is not None:
@@ -135,7 +134,7 @@ class Timeline:
                     if not event.query():
                         return False
                 except CudasyncError:
-                    # Whoever waits for it will be told.
+                    # A wait for the op will report it.
                     return False
                 finally:
                     pool.unpin(event)
@@ -144,13 +143,12 @@ class Timeline:
         return not self.holder and self.reached >= self.issued
 
     def is_behind(self, timeline: Timeline, seq: int) -> bool:
-        """True if whatever is issued here now comes after (timeline, seq) without a wait."""
+        """True if work issued here now comes after (timeline, seq) without a wait."""
         return timeline is self or timeline.finished >= seq or self.clock.get(timeline, 0) >= seq
 
     def learn(self, point: Point) -> None:
-        """This stream now waits for `point`: it is behind it, and all that was before it."""
-        # What is known to have finished needs no remembering: else streams of engines that have
-        # closed would gather here.
+        """This stream now waits for `point`: it is behind `point` and all that precedes it."""
+        # Finished points are dropped: else streams of closed engines would gather here.
         clock = {t: seq for t, seq in self.clock.items() if t.finished < seq}
         there, its_seq, _, known = point
         for timeline, seq in known.items():
@@ -165,7 +163,7 @@ class Timeline:
     def watch(self, op: DeviceOp, point: Point, report: Report) -> None:
         """Have `report` called once the stream has reached `op`, which is issued. Never blocks."""
         if not self._watchers:
-            # Two threads may each start one: then both answer, and the second is kept as well.
+            # Two threads may each start a watcher: then both answer, and the second is also kept.
             self._watchers.append(Watcher())
         self._watchers[0].ask(op, point, report)
 
@@ -175,11 +173,11 @@ class Timeline:
             watcher.close()
 
     def close(self) -> None:
-        """End the watcher and destroy the stream. The caller has seen to it that it is idle."""
+        """End the watcher and destroy the stream. The caller ensures that the stream is idle."""
         self.dismiss()
         if self._stream is not None:
             try:
-                # At once, and it lets go of the memory that copies used.
+                # Returns at once, and releases the operands of copies.
                 self._stream.synchronize()
             finally:
                 self._stream.close()
@@ -192,7 +190,7 @@ class Watcher:
     """The thread that waits on a stream's events with the GIL released, and reports.
 
     It starts with the first question and sleeps between questions. A stream finishes its ops in
-    order, so one thread per stream answers in the best order there is.
+    order, so one thread per stream answers in the best possible order.
     """
 
     def __init__(self) -> None:
@@ -203,7 +201,7 @@ class Watcher:
         self._questions.put((op, point, report))
 
     def close(self) -> None:
-        """End once all questions are answered. Does not wait: nothing is left to be done here."""
+        """End once all questions are answered. Does not wait."""
         self._questions.put(None)
 
     def _main(self) -> None:

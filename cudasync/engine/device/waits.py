@@ -1,7 +1,7 @@
-"""Floor 2. The waits of a stream for what an op comes after: as few as can be.
+"""Floor 2. The waits of a stream for an op's predecessors: as few as possible.
 
-A stream that is behind an event already need not wait for it again, nor for what that came after:
-its clock tells. What is to be waited for is pinned meanwhile, so that its event is not used anew.
+A stream that is already behind an event need not wait for it, nor for the event's predecessors: its
+clock shows that. Awaited events are pinned meanwhile, so that they are not reused.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def wait_for(
     sources: tuple[Op, ...],
     timeline: Timeline,
 ) -> bool:
-    """Have the stream wait for what is needed; False if some of it has failed by now."""
+    """Enqueue the needed waits on the stream; False if a predecessor has failed by now."""
     for each in before:
         point = each._point if each.__class__ is DeviceOp else None
         if point is None or point[0] is not timeline:
             break
     else:
-        # All of it is on this very stream.
+        # All predecessors are on this stream.
         if timeline.streams.concerns:
             in_doubt.begin(op, before, sources, timeline.streams)
         for each in before:
@@ -43,25 +43,24 @@ def wait_for(
         try:
             timeline.stream.wait(event)
         except CudaError as error:
-            # The event's device may be the one that is lost, or the stream's.
+            # Either the event's device is lost, or the stream's.
             if not error.sticky or device_op._device is op._device or timeline.streams.is_lost():
                 raise
-            # Nothing runs on the other device any more: what was to be waited for has failed.
+            # Nothing runs on the other device any more: the awaited op has failed.
             completion.fault(device_op._pool, device_op, error)
         finally:
             pool.unpin(event)
-    # Asked last: one that ended without failing, or whose event was waited for, has run.
+    # Checked last: an op that ended without failure, or that the stream waits for, has run.
     return all(each.failure is None for each in before)
 
 
 def _waits(
     before: tuple[Op, ...], timeline: Timeline
 ) -> list[tuple[DeviceOp, RingEvent, EventPool]]:
-    """The events that `timeline` has to wait for before an op that comes after `before`, pinned
-    until it has."""
+    """The pinned events that `timeline` must wait for before an op that comes after `before`."""
     waits: list[tuple[DeviceOp, RingEvent, EventPool]] = []
     counters = timeline.streams.counters
-    # Youngest first: what it came after need not be waited for again.
+    # Youngest first: its predecessors need no further wait.
     for each in sorted(before, key=_number, reverse=True):
         if not isinstance(each, DeviceOp):
             continue

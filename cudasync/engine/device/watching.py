@@ -1,8 +1,8 @@
-"""Floor 2. How it is noticed that device ops are over: the driver is asked, by whoever needs it.
+"""Floor 2. Watching for the end of device ops: queries of the driver.
 
-The stream's watcher asks for who waits, an issue now and then for all that came before it, and a
-wait that is short by itself. Whoever finds out books it: see `completion`. All of these are methods
-of the issuer.
+A stream's watcher waits in the driver for waiters. An issue polls now and then for earlier ops, and
+a short wait polls by itself. The thread that finds an op over ends it: see `completion`. All
+functions here are methods of the issuer.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ if TYPE_CHECKING:
     from cudasync.engine.op import Op
     from cudasync.errors import CudasyncError
 
-# An issue asks the driver how far its stream has come once in this many, so that finished ops do
-# not pile up in a program that never waits. One that waits now and then is not asked.
+# One in this many issues polls the progress of its stream, so that finished ops do not pile up in a
+# program that never waits. A stream with at most this many ops in flight is not polled.
 POLL_EVERY = 32
-# With more than this in flight on one stream, its watcher waits for the middle one: a device that
-# makes no progress unless someone waits for it is then driven along.
+# With more than this in flight on one stream, its watcher waits for the middle op: this drives a
+# device that makes progress only while a thread waits.
 MOST_UNASKED = 256
 
 
 def query(self: Issuer, op: Op) -> None:
-    """Ask the driver whether an issued op has finished; book it if so. Never blocks."""
+    """Ask the driver whether an issued op has finished; if so, end it. Never blocks."""
     assert isinstance(op, DeviceOp)
     completion.query(self, op)
     settle()
 
 
 def watch(self: Issuer, op: Op) -> None:
-    """See to it that `op` finishes without further pushes, now or once it is issued."""
+    """Ensure that `op` ends without further pushes, now or once it is issued."""
     assert isinstance(op, DeviceOp)
     if op._is_watched:
         return
     point = op._point
     if point is not None:
         point[0].watch(op, point, self.report)
-    # Last, since Ctrl-C may keep the watcher from being asked. To ask twice is harmless.
+    # Last, since Ctrl-C may prevent the question to the watcher. Asking twice is harmless.
     op._is_watched = True
     if point is None and (point := op._point) is not None:
-        # Issued meanwhile, by somebody who looked before this was said.
+        # Issued meanwhile, by a thread that looked before the store.
         point[0].watch(op, point, self.report)
 
 
 def watch_streams(self: Issuer) -> None:
-    """See to it that the next op to finish on each stream is noticed when it does."""
+    """Ensure that the end of the next op on each stream is noticed."""
     for device in list(self.devices.values()):
         for timeline in device.timelines:
             for op in list(timeline.in_flight.values())[:1]:
@@ -58,7 +58,7 @@ def watch_streams(self: Issuer) -> None:
 
 
 def report(self: Issuer, op: DeviceOp, point: Point, error: CudasyncError | None) -> None:
-    """What a watcher found out about `op`."""
+    """A watcher reports the end of `op`, or an error."""
     if error is not None:
         completion.fault(self, op, error)
     else:
@@ -67,7 +67,7 @@ def report(self: Issuer, op: DeviceOp, point: Point, error: CudasyncError | None
 
 
 def poll(self: Issuer, timeline: Timeline) -> None:
-    """Ask how far the stream has come, unless few are on it as far as is known."""
+    """Poll the progress of the stream, unless only few ops are known to be on it."""
     if timeline.load <= POLL_EVERY:
         return
     middle = timeline.in_flight.get((timeline.finished + timeline.issued) // 2 + 1)
@@ -78,10 +78,10 @@ def poll(self: Issuer, timeline: Timeline) -> None:
 
 
 def look(self: Issuer) -> None:
-    """Book what the devices have finished by now."""
+    """End all ops that the devices have finished by now."""
     for device in list(self.devices.values()):
         for timeline in device.timelines:
-            # A stream finishes in order: the last that has is found by halves.
+            # A stream finishes in order: bisection finds the last finished op.
             seqs = sorted(timeline.in_flight)
             low, high = 0, len(seqs)
             while low < high:

@@ -1,1 +1,1 @@
-"""Floor 2. What ops read and write: the history of each variable and byte range."""
+"""Floor 2. Reads and writes of ops: the history of each variable and byte range."""

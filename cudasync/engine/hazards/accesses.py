@@ -1,4 +1,4 @@
-"""Floor 2. What an op is ordered by, explained to whoever asks, with a reason for each."""
+"""Floor 2. `Op.accesses`: the accesses that order an op, with a reason for each."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NAMED = "named at the push"
 
 @dataclass(frozen=True, slots=True)
 class Accessed:
-    """Some bytes, or a variable, that an op reads, writes, or both; and why it is said to.
+    """Bytes or a variable that an op reads, writes, or both, with the reason.
 
-    What is written and not read is overwritten: its old value is not needed.
+    A thing written and not read is overwritten: its old value is not needed.
     """
 
     what: Region | Var
@@ -33,17 +33,16 @@ class Accessed:
 
 
 class Reasons(Protocol):
-    """What knows why a launch accesses what it does."""
+    """An object that knows the reasons for a launch's accesses."""
 
     def explained(self, accesses: Accesses) -> tuple[Accessed, ...]:
         """`accesses`, each with its reason."""
 
 
 class Tokens(tuple["Var", ...]):
-    """The variables that an op reads, and the reasons for all that it does.
+    """The variables that an op reads, with the reasons for all accesses of the op.
 
-    The reasons are the same for all launches of a kernel with arguments of the same types, and go
-    with what is the same for them, too.
+    All launches of a kernel with arguments of the same types share the reasons, and this tuple.
     """
 
     reasons: Reasons
@@ -56,8 +55,8 @@ class Tokens(tuple["Var", ...]):
 
 
 def accessed(op: Op) -> tuple[Accessed, ...]:
-    """What `op` is ordered by."""
-    # Where an op comes by the long way, what the launch said goes with it.
+    """The accesses that order `op`."""
+    # An op that took the long way carries the accesses of its launch.
     accesses: Any = getattr(op, "_said", None)
     if accesses is None:
         accesses = (op._regions or ((), (), ())), op._reads, op._writes
@@ -84,7 +83,7 @@ def explained(accesses: Accesses, reason: str) -> tuple[Accessed, ...]:
 def variables_explained(
     reads: Sequence[Var], writes: Sequence[Var], reason: Any
 ) -> tuple[Accessed, ...]:
-    """The variables among what an op accesses; `reason(variable)` says why."""
+    """The variables that an op accesses; `reason(variable)` gives the reason."""
     return tuple(
         Accessed(each, each in reads, each in writes, reason(each))
         for each in dict.fromkeys((*reads, *writes))

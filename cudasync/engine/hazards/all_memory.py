@@ -1,12 +1,12 @@
-"""Floor 2. Accesses of all memory: what a kernel does that follows pointers.
+"""Floor 2. Accesses to all memory, by kernels that follow pointers.
 
-Such an op comes after and before whatever has bytes there, also of memory that no op has named
-yet, whoever's it is. What is in no range of the map gets a history of its own for that: a `Gap`.
-A gap orders and does not poison: nobody knows whether the op touched what is named there later,
-and most of that is new memory. Device memory of ours is no gap, named or not.
+Such an op is ordered with every op on bytes there, of any owner, also on memory that no op has
+named yet. Memory in no range of the map gets its own kind of history for that: a `Gap`. A gap
+orders and does not poison: nobody knows whether the op touched bytes that are named later, and most
+of these are new memory. The library's device memory is no gap, named or not.
 
-Nor is the op poisoned by a failure in memory that is not ours, or was, and went with a reset:
-mostly nobody can reach that any more. The failure stays there for those who name it: see `unheard`.
+A failure in foreign memory, or in memory lost in a reset, does not poison the op: mostly nobody can
+reach that memory any more. The failure stays for ops that name the memory: see `unheard`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Gap(History):
         return twin
 
     def named(self) -> History:
-        """The same for an op that names the memory: once the writer is over, as any other."""
+        """The history for an op that names the memory: a plain one once the writer is over."""
         if self.writer is not None and not self.writer.finished:
             return self
         twin = History(self.epoch)
@@ -50,7 +50,7 @@ class Gap(History):
 
 
 def read_everywhere(ranges: IntervalMap, region: Region) -> list[History]:
-    """All histories in `region`; what has none gets one. Ranges are split at its ends only."""
+    """All histories in `region`; bytes without one get one. Splits ranges only at its ends."""
     for end in region:
         _split(ranges, end)
     first, last = ranges.touched(region)
@@ -76,20 +76,20 @@ def read_everywhere(ranges: IntervalMap, region: Region) -> list[History]:
 
 
 def overwrite_everywhere(ranges: IntervalMap, region: Region, op: Op) -> None:
-    """Let `op` be the writer of all of `region`, which was read, each range for itself."""
+    """Let `op` be the writer of each range of `region`, which was read before."""
     if region.start >= region.end:
         return
     first, last = ranges.touched(region)
     for entry in ranges.entries[first:last]:
         if _is_wreck(entry):
-            # Whoever reads it is told of the failure still; whoever writes it comes after `op`.
+            # Later readers still get the failure; later writers come after `op`.
             entry[2].add_reader(op)
         else:
             entry[2].overwrite(op)
 
 
 def wrecks(ranges: IntervalMap, regions: Iterable[Region]) -> list[History]:
-    """The histories of what a failed op should have written and is not, or no longer, ours."""
+    """Histories of memory that a failed op should have written, and that is not ours (any more)."""
     found: list[History] = []
     for region in regions:
         first, last = ranges.touched(region)
@@ -106,7 +106,7 @@ def _is_wreck(entry: Entry) -> bool:
 
 
 def _split(ranges: IntervalMap, place: int) -> None:
-    """Let no range lie across `place`."""
+    """Split the range across `place`, if there is one."""
     first, last = ranges.touched((place, place + 1))
     if first < last:
         low, high, history = ranges.entries[first]
@@ -118,12 +118,12 @@ def _split(ranges: IntervalMap, place: int) -> None:
 
 
 def _cut(start: int, end: int, gap: History) -> list[Entry]:
-    """Ranges for [start, end): what is ours there has a history like others, with what `gap` has,
-    and the rest of it is `gap`."""
+    """Ranges for [start, end): our allocations get plain histories with the ops of `gap`, and the
+    rest is `gap`."""
     pieces: list[Entry] = []
     for each in ALLOCATIONS.between(start, end):
         if each.ordinal is None:
-            # The end of pinned memory that no op named is told to nobody.
+            # Nobody reports the end of pinned memory that no op named.
             continue
         low, high = max(each.start, start), min(each.end, end)
         if start < low:

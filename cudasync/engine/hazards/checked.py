@@ -1,8 +1,8 @@
-"""Floor 2. Checked mode: what an op's function enqueues is held to what the op is ordered by.
+"""Floor 2. Checked mode: compares an op's enqueued work with the op's declared accesses.
 
-There is one source of what is declared: the byte ranges and variables by which the engine orders
-the op. Held are launches of kernels and the functions of device ops. The library's own copies,
-allocations and frees hold to nothing: they use memory of their own beside what they are ordered by.
+The declarations have one source: the byte ranges and variables by which the engine orders the op.
+Kernel launches and the functions of device ops are checked. The library's own copies, allocations
+and frees are not checked: they also use internal memory that orders no op.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def held(
     name: str,
     frame: FrameType,
 ) -> Callable[[Stream], Any]:
-    """`fn`, which may use these ranges, and what the variables stand for; `frame` pushed it."""
+    """`fn`, allowed to use these ranges and the variables' memory; `frame` pushed it."""
     only_read, updated, overwritten = regions
     reads = {*only_read, *updated, *_memory_of(read)}
     writes = {*updated, *overwritten, *_memory_of(written)}
@@ -40,7 +40,7 @@ def held(
 
 
 def free(fn: Callable[[Stream], Any]) -> Callable[[Stream], Any]:
-    """`fn`, which is ours: what it enqueues is held to nothing, also inside of another op."""
+    """`fn`, a function of the library: its work is not checked, also inside another op."""
     return partial(_call, fn, (), None)
 
 
@@ -52,5 +52,5 @@ def _call(
 
 
 def _memory_of(variables: Iterable[Var]) -> list[Region]:
-    """The memory of variables that stand for some."""
+    """The memory that the variables stand for, if any."""
     return [each.memory for each in variables if each.memory is not None]

@@ -1,4 +1,4 @@
-"""Floor 2. A set of bytes, as ranges."""
+"""Floor 2. `Cover`, a set of bytes as ranges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Cover:
-    """A set of bytes: its ranges are disjoint, not empty, and in order."""
+    """A set of bytes: its ranges are disjoint, not empty, and sorted."""
 
     __slots__ = ("_ends", "_starts")
 
@@ -44,7 +44,7 @@ class Cover:
         self._ends[first:last] = [high for _, high in left]
 
     def within(self, region: tuple[int, int]) -> list[Region]:
-        """The parts of `region` that are in it."""
+        """The parts of `region` in the set."""
         start, end = region
         return [
             Region(max(low, start), min(high, end))
@@ -52,7 +52,7 @@ class Cover:
         ]
 
     def without(self, region: tuple[int, int]) -> Iterator[Region]:
-        """The parts of `region` that are not in it."""
+        """The parts of `region` outside the set."""
         start, end = region
         for low, high in self._ranges(*self._touched(start, end)):
             if start < low:
@@ -62,7 +62,7 @@ class Cover:
             yield Region(start, end)
 
     def touches(self, region: tuple[int, int]) -> bool:
-        """True if a byte of `region` is in it."""
+        """True if a byte of `region` is in the set."""
         first, last = self._touched(*region)
         return first < last
 
@@ -70,6 +70,6 @@ class Cover:
         return zip(self._starts[first:last], self._ends[first:last], strict=True)
 
     def _touched(self, start: int, end: int) -> tuple[int, int]:
-        """The indices from the first to behind the last range that shares a byte with these."""
+        """The index of the first range that shares a byte with [start, end), and the end index."""
         first = bisect_left(self._ends, start + 1)
         return first, bisect_left(self._starts, end, first)

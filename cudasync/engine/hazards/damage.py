@@ -1,8 +1,8 @@
-"""Floor 2. Damage: what of its writes a failed op has left wrong, where that is not all of them.
+"""Floor 2. Damage: the part of its writes that a partly failed op has left wrong.
 
-An op of several steps runs those that do not need what another failed to write (a segment of a
-graph). Who reads only what was written is not poisoned: what each of its bytes and variables comes
-from is noted in its plan, as its `Origins`.
+In an op of several steps (a segment of a graph), steps that do not need the data of a failed step
+still run. An op that reads only intact data is not poisoned: its plan notes the writer of each of
+its bytes and variables, as its `Origins`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class Origins(NamedTuple):
-    """What an op reads, as its combiner found it: the histories tell who wrote it."""
+    """The data that an op reads, with the writer of each part from its history."""
 
     variables: tuple[tuple[Var, Op | None], ...]
     regions: tuple[tuple[int, int, Op | None], ...]
 
     @classmethod
     def of(cls, op: Op, variables: Sequence[History], ranges: IntervalMap | None) -> Origins:
-        """Those of `op`, from the histories of the variables that it reads, and the ranges, which
-        are split where it reads."""
+        """The origins of `op`, from the histories of its read variables, and from the ranges, which
+        are split at the ends of its reads."""
         pairs = zip(op._reads, variables, strict=True)
         found: list[tuple[int, int, Op | None]] = []
         if ranges is not None and op._regions is not None:
@@ -42,7 +42,7 @@ class Origins(NamedTuple):
         return cls(tuple((each, history.writer) for each, history in pairs), tuple(found))
 
     def is_hit(self, source: Op) -> bool:
-        """True if something comes from `source`, which failed, and was not written by it."""
+        """True if some data should come from `source`, which failed, and is damaged."""
         damage = source._damage
         if damage is None:
             return True
@@ -57,18 +57,18 @@ NOWHERE = Origins((), ())
 
 
 class Damage:
-    """Variables and bytes that do not have the value that they should."""
+    """Variables and bytes with a wrong value."""
 
     __slots__ = ("_bytes", "_variables")
 
     def __init__(self) -> None:
         self._variables: set[Var] = set()
-        # A set: what a program that is launched again and again leaves wrong does not grow.
+        # A set, so that repeated launches of a program do not grow it.
         self._bytes = Cover()
 
     @classmethod
     def before(cls, origins: Origins) -> Damage:
-        """What is wrong of what an op reads."""
+        """The damage in the data that an op reads."""
         found = cls()
         for each, writer in origins.variables:
             if _has_failed(writer) and (not writer._damage or writer._damage.has_variable(each)):
@@ -87,21 +87,21 @@ class Damage:
         return self._bytes.touches((start, end))
 
     def reaches(self, accesses: Accesses) -> bool:
-        """True if a step that accesses this reads something that is damaged."""
+        """True if a step with these accesses reads damaged data."""
         (only_read, updated, _), read, _ = accesses
         return not self._variables.isdisjoint(read) or any(
             self.touches(*region) for region in only_read + updated
         )
 
     def fail(self, accesses: Accesses) -> None:
-        """A step that accesses this has failed, or was left out."""
+        """A step with these accesses has failed, or was left out."""
         (_, updated, written), _, also_written = accesses
         self._variables.update(also_written)
         for region in updated + written:
             self._bytes.add(region)
 
     def heal(self, accesses: Accesses) -> None:
-        """A step that accesses this has run: what it overwrites is as it should be."""
+        """A step with these accesses has run: the data that it overwrites is intact."""
         (_, _, written), _, also_written = accesses
         self._variables.difference_update(also_written)
         for region in written:

@@ -1,8 +1,8 @@
-"""Floor 2. Other libraries' arrays in a push: their work so far comes first.
+"""Floor 2. Other libraries' arrays in a push: their enqueued work comes first.
 
-An array that names a stream in its `__cuda_array_interface__` is ready behind what that stream
-was given so far. So an op that waits for the stream, on the device, is pushed before the op that
-uses the array; whatever has a region is ours, or was seen to by the floor above.
+An array that names a stream in its `__cuda_array_interface__` is ready after the work enqueued on
+that stream so far. So an op that waits for the stream, on the device, is pushed before the op that
+uses the array. An object with a region is the library's, or the floor above handled it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def await_strangers(engine: Engine, *accesses: Any) -> None:
-    """Order later ops of `engine` on what is in `accesses` behind the streams that it names."""
+    """Order later ops of `engine` on foreign arrays in `accesses` behind their streams."""
     for things in accesses:
         for thing in things if isinstance(things, (list, tuple, set, frozenset)) else (things,):
             if isinstance(thing, (Var, np.ndarray)) or hasattr(thing, "region"):

@@ -1,10 +1,10 @@
-"""Floor 2. What is remembered of one variable or byte range: its last writer, the reads since.
+"""Floor 2. The history of one variable or byte range: its last writer and the readers since.
 
-Only the combiner changes histories, each store for itself, so that planning the same op once more
-leads to the same ones:
+Only the combiner changes histories. Each store is repeatable, so that planning the same op again
+gives the same history:
 - `readers` are the ops that read since `writer` wrote, in push order, none of them `writer`;
-- an op that is over orders nothing any more and may be dropped at any time, except a failed writer,
-  which poisons later readers.
+- an op that is over orders nothing and may be dropped at any time, except a failed writer, which
+  poisons later readers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cudasync.engine.op import Op
 
-# Finished readers are swept out when a list has grown to this length, so that reading one
-# variable for ever takes bounded memory at a constant cost per read.
+# A list of this length is swept of finished readers, so that endless reads of one variable take
+# bounded memory at a constant cost per read.
 SWEEP = 16
 
 
@@ -24,11 +24,11 @@ class History:
 
     __slots__ = ("epoch", "readers", "sweep_at", "writer")
 
-    # True for one that orders and does not poison: see `all_memory`.
+    # True for a history that orders and does not poison: see `all_memory`.
     is_gap = False
 
     def __init__(self, epoch: int, writer: Op | None = None) -> None:
-        # Whose it is: see `log.epoch`. One of another epoch is copied before use.
+        # Its epoch: see `log.epoch`. A history of another epoch is copied before use.
         self.epoch = epoch
         self.writer = writer
         self.readers: list[Op] = []
@@ -43,7 +43,7 @@ class History:
     def add_reader(self, op: Op) -> None:
         readers = self.readers
         if readers and readers[-1] is op:
-            # Planned once more, or reading it under two names.
+            # `op` is planned again, or reads the data under two names.
             return
         readers.append(op)
         if len(readers) >= self.sweep_at:
@@ -52,7 +52,7 @@ class History:
     def sweep(self) -> None:
         """Drop readers that are over."""
         self.readers = readers = [r for r in self.readers if not r.finished]
-        # Twice what is alive: the sweep's cost is spread over as many additions.
+        # Twice the living readers: the sweep's cost is spread over as many additions.
         self.sweep_at = max(SWEEP, 2 * len(readers))
 
     def overwrite(self, op: Op) -> None:
@@ -61,8 +61,8 @@ class History:
             self.readers = []
 
     def rest(self) -> bool:
-        """Drop what orders nothing any more; True if nothing is left, so that an op on this data
-        may run at once."""
+        """Drop ops that order nothing; True if nothing is left, so that an op on this data may run
+        at once."""
         writer = self.writer
         if writer is not None:
             if not writer.finished or writer.is_poisoned:

@@ -1,15 +1,16 @@
-"""Floor 2. Byte ranges of the one address space, and the history of each.
+"""Floor 2. The interval map: byte ranges of the address space, and the history of each.
 
-Only the combiner changes the map, by one assignment to a slice of `entries` for each region:
+Only the combiner changes the map, by one assignment to a slice of `entries` for each region.
+Invariants:
 - ranges are disjoint, sorted and not empty;
 - bytes in no range have no history;
 - after `write`, exactly one range covers the region;
-- a gap stands for what no op has named, and is never in `exact`;
-- histories handed out belong to the map's epoch: those of an older one are replaced by copies;
+- a gap stands for bytes that no op has named, and is never in `exact`;
+- returned histories belong to the map's epoch: copies replace histories of an older epoch;
 - a history stands for one range as long as it lives, so a split copies it for each part: a
-  successor whose map is from before the split may have it still, for the whole;
-- `exact` has some of the ranges by their regions, none that the map does not have as they are, and
-  None for some regions that no range shares a byte with.
+  successor whose map predates the split may still use it for the whole range;
+- `exact` maps some regions that are exactly a range of the map to its history, and some regions
+  that touch no range to None.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Gapped(Region):
 
 
 class Everywhere(Region):
-    """All memory from `start` to `end`, whoever's it is: see `all_memory`."""
+    """All memory from `start` to `end`, of any owner: see `all_memory`."""
 
     __slots__ = ()
 
@@ -46,10 +47,10 @@ class Everywhere(Region):
 def keep_what_lies_between(
     only_read: tuple[Region, ...], updated: tuple[Region, ...], written: tuple[Region, ...]
 ) -> tuple[tuple[Region, ...], tuple[Region, ...], tuple[Region, ...]]:
-    """The same accesses, but what overwrites a view with gaps counts as an update of its span.
+    """The same accesses, but an overwrite of a view with gaps counts as an update of its span.
 
-    For the bytes in the gaps keep their old value; if a failed op should have written that, an
-    overwrite of the span would hide it.
+    The bytes in the gaps keep their old value. If a failed op should have written them, an
+    overwrite of the span would hide the failure.
     """
     gapped = tuple([region for region in written if region.__class__ is Gapped])
     if gapped:
@@ -60,9 +61,9 @@ def keep_what_lies_between(
 
 Entry: TypeAlias = "tuple[int, int, History]"
 
-# The map is first swept at this many ranges; from then on whenever it has doubled.
+# The map is first swept at this many ranges, and later whenever it has doubled.
 SWEEP = 1024
-# As many regions are known to be as they are; then all are looked up anew.
+# The largest size of `exact`; a full `exact` is cleared.
 MOST_EXACT = 1 << 14
 
 
@@ -74,11 +75,11 @@ class IntervalMap:
     def __init__(self, epoch: int = 0, entries: list[Entry] | None = None) -> None:
         self.epoch = epoch
         self.entries: list[Entry] = [] if entries is None else entries
-        # Most often an array is used whole, again and again: one look-up then. A new one whenever
-        # the ranges change, so who finds it the same may rely on the histories it found there.
+        # Most arrays are used whole, again and again: then one look-up suffices. Each change of the
+        # ranges makes a new dict, so histories found in the same dict stay valid.
         self.exact: dict[Region, History | None] = {}
-        # The number of the op that was entered last, if its push did that by what was known of it
-        # (`log.histories.Known`); else -1. Who changes a history says so first.
+        # The number of the last entered op if its push used `log.histories.Known`, else -1. Every
+        # change of a history sets it first.
         self.latest = -1
         self.sweep_at = max(SWEEP, 2 * len(self.entries))
 
@@ -86,14 +87,14 @@ class IntervalMap:
         return len(self.entries)
 
     def copy(self, epoch: int) -> IntervalMap:
-        """The same for another epoch; one C call, so it is of one moment."""
+        """The same map for another epoch; one C call, so it is consistent."""
         twin = IntervalMap(epoch, self.entries.copy())
-        # Not by its length now: where combiners take over often, the map would never be swept.
+        # Not from the present length: with frequent takeovers the map would never be swept.
         twin.sweep_at = self.sweep_at
         return twin
 
     def read(self, region: Region) -> list[History]:
-        """The histories that cover `region`, split at its ends; gaps are given fresh histories."""
+        """The histories that cover `region`, split at its ends; bytes without one get a new one."""
         start, end = region
         if start >= end:
             return []
@@ -131,13 +132,13 @@ class IntervalMap:
     def read_all(self, regions: tuple[Region, ...]) -> list[History]:
         """The histories that cover any of `regions`, which may overlap each other."""
         if len(regions) > 1:
-            # A later region may split what an earlier one was answered with: so first all splits.
+            # All splits first: a later region may split a history returned for an earlier one.
             for region in regions:
                 self.read(region)
         return [history for region in regions for history in self.read(region)]
 
     def find(self, region: Region) -> History | None:
-        """The history that stands for `region` and nothing else, if there is one that is no gap."""
+        """The history that stands for exactly `region`, unless it is a gap; else None."""
         known = self.exact.get(region)
         if known is None:
             entries = self.entries
@@ -152,21 +153,21 @@ class IntervalMap:
         return known
 
     def note_untouched(self, region: Region) -> None:
-        """Let `exact` say that no range touches `region`, for as long as the ranges stay."""
+        """Note in `exact` that no range touches `region`, until the ranges change."""
         if len(self.exact) >= MOST_EXACT:
-            # A program whose memory is never at the same place changes no range, either.
+            # A program whose memory always moves may change no range.
             self.exact = {}
         self.exact[region] = None
 
     def peek(self, region: Region) -> list[History]:
-        """The histories that touch `region`, nothing split and nothing added."""
+        """The histories that touch `region`, without a split or an addition."""
         if region.start >= region.end:
             return []
         first, last = self.touched(region)
         return [history for _, _, history in self.entries[first:last]]
 
     def write(self, region: Region, history: History) -> None:
-        """Let `history` alone stand for `region`; what it overwrites is forgotten."""
+        """Let `history` alone stand for `region`; forget the histories that it overwrites."""
         if region.start < region.end:
             self._replace(region, [(region.start, region.end, history)])
 
@@ -182,7 +183,7 @@ class IntervalMap:
             self.write(region, History(self.epoch, op))
 
     def forget(self, region: Region) -> None:
-        """Drop the history of `region`: its memory was freed or handed out anew."""
+        """Drop the history of `region`: its memory was freed or allocated anew."""
         if region.start < region.end:
             self._replace(region, [])
 

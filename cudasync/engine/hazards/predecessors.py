@@ -1,7 +1,7 @@
-"""Floor 2. What an op has to come after, from the histories of what it touches.
+"""Floor 2. The predecessors of an op, from the histories that it touches.
 
-A read comes after the last writer (RAW); a write comes after it, too (WAW), and after the readers
-since (WAR). An op that is over orders nothing; if it failed, it poisons who reads what it wrote.
+A read comes after the last writer (RAW). A write comes after the last writer (WAW) and after the
+readers since (WAR). An op that is over orders nothing; if it failed, it poisons its readers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def predecessors(
     reads: Iterable[History], writes: Iterable[History]
 ) -> tuple[dict[Op, None], dict[Op, None]]:
-    """The unfinished ops that an op comes after; and its sources, the writers of what it reads.
+    """The unfinished predecessors of an op; and its sources, the writers of its reads.
 
-    What is read and written is in both. A source that is over is told only if it poisons.
+    A history read and written is in both arguments. A finished source is listed only if it poisons.
     """
     before: dict[Op, None] = {}
     sources: dict[Op, None] = {}
@@ -38,7 +38,7 @@ def predecessors(
         for reader in history.readers:
             if not reader.finished:
                 before[reader] = None
-                # It ends after the writer. (One on a device that is lost ends at once.)
+                # It ends after the writer. (A reader on a lost device ends at once.)
                 is_behind = is_behind or reader.__class__ is PlainOp
         writer = history.writer
         if not is_behind and writer is not None and not writer.finished:

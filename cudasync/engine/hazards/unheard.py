@@ -1,9 +1,9 @@
-"""Floor 2. What orders an op and does not poison it, of all that it reads.
+"""Floor 2. Histories of an op's reads that order the op and do not poison it.
 
-Gaps do: see `all_memory`. Where an op reads all memory, so does what a failed op left in memory
-that is not ours, or was: mostly nobody can reach that any more. It does not matter whether the op
-writes all memory, too; a fence behind what such an op wrote only reads. What the op names besides
-poisons it, wherever that is.
+Gaps are such histories: see `all_memory`. If an op reads all memory, so are failed writes in memory
+that is not ours (any more): mostly nobody can reach that memory. This also holds if the op does not
+write all memory, since a fence behind such an op only reads. Memory that the op also names poisons
+it, wherever that memory is.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def unheard_of(
     ranges: IntervalMap, regions: tuple[Region, ...], histories: list[History]
 ) -> list[History]:
-    """Those of `histories` that an op which reads `regions` is not poisoned by. The ranges were
-    split for it before."""
+    """The histories that do not poison an op that reads `regions`. The ranges were split for the op
+    before."""
     found = [history for history in histories if history.is_gap]
     if Everywhere in map(type, regions):
         everywhere = [each for each in regions if each.__class__ is Everywhere]

@@ -1,4 +1,4 @@
-"""Floor 2. What an op may name in `reads=` and `writes=`: variables, and anything with bytes."""
+"""Floor 2. The objects in `reads=` and `writes=`: variables, and objects with bytes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @unpicklable("make a Var there: it orders ops of one process")
 class Var:
-    """A pure token: orders what has no bytes of its own, such as a file or a random generator.
+    """A pure token: orders things without bytes, such as a file or a random generator.
 
-    Ops that name it in `reads=` run together; one that names it in `writes=` runs alone.
+    Ops that name it in `reads=` run together; an op that names it in `writes=` runs alone.
     """
 
     __slots__ = (
@@ -38,23 +38,23 @@ class Var:
         "name",
     )
 
-    # The bytes that it stands for, where it stands for some and that is known.
+    # The bytes that it stands for, if it stands for known bytes.
     memory: Region | None = None
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        # The history by epoch (see `log.epoch`); empty while no op on it had to be remembered.
+        # The history by epoch (see `log.epoch`); empty while no op needs one.
         self._histories: dict[int, History] = {}
-        # The epochs in which it was at rest and a history forgotten: the largest one counts.
+        # The epochs in which it was at rest and its history was forgotten: the largest counts.
         self._rested: dict[int, None] = {}
-        # How many writes were pushed: of it alone, and together with others.
+        # The numbers of pushed writes: of it alone, and together with other variables.
         self._pushed = Tickets()
         self._written = self._pushed.count
         self._counts: dict[Tickets | tuple[int, ...], Tickets] = {}
 
     @property
     def version(self) -> int:
-        """How many writes were pushed so far."""
+        """The number of writes pushed so far."""
         together = [each for each in list(self._counts) if isinstance(each, Tickets)]
         return self._pushed.taken + sum(each.taken for each in together)
 
@@ -70,21 +70,21 @@ class Var:
 
 
 def counted_together(variables: tuple[Var, ...]) -> Tickets:
-    """A counter, each number of which is one more write of all of these.
+    """A counter that counts one more write of all of these variables at each step.
 
-    The same ones have the same counter, so a program that asks again and again has one.
+    The same variables have the same counter, so repeated requests make only one.
     """
-    # By number, so that no variable keeps another.
+    # By `id`, so that no variable keeps another alive.
     key = tuple(map(id, variables))
     known = variables[0]._counts.get(key) if variables else None
-    # A number may be that of another variable by now, which does not have the counter.
+    # Another variable may have the same `id` by now, but it does not have the counter.
     if known is not None and all(known in each._counts for each in variables):
         return known
     made = Tickets()
     for each in variables:
         each._counts[made] = made
     if variables:
-        # Where it is looked for. Of threads that come together each has its own.
+        # The place of the look-up. Concurrent threads may each make a counter.
         variables[0]._counts[key] = made
     return made
 
@@ -101,7 +101,7 @@ def as_tuple(things: object) -> tuple[Any, ...]:
 def resolve(things: object, word: str) -> tuple[list[Var], list[Region]]:
     """The variables and byte ranges that `things` (one thing or an iterable of them) stand for.
 
-    `word` is the keyword they came by, for the error. Raises TypeError for what has neither.
+    `word` is their keyword, for the error. Raises TypeError for a thing that has neither.
     """
     variables: list[Var] = []
     regions: list[Region] = []
@@ -133,7 +133,7 @@ def resolve_one(thing: Any, word: str) -> Region:
 
 
 def wait_for_writers(things: list[Any], timeout: float | None) -> None:
-    """Wait for the ops that wrote `things` last; raise what poisons them."""
+    """Wait for the last writers of `things`; raise the failure that poisons them."""
     engine = current.engine()
     is_simple = engine._is_direct and len(things) == 1 and isinstance(things[0], Region)
     if is_simple and COMBINER.is_quiet(things[0]):
@@ -159,7 +159,7 @@ def span(address: int, shape: Iterable[int], strides: Iterable[int], item_size: 
 
 
 def _has_gaps(dimensions: list[tuple[int, int]], item_size: int) -> bool:
-    """True if there may be bytes between the elements that belong to none of them."""
+    """True if there may be bytes between the elements that belong to no element."""
     covered = item_size
     for stride, length in sorted((abs(stride), length) for length, stride in dimensions):
         if length > 1 and stride > covered:
@@ -186,8 +186,8 @@ def _host_region(array: np.ndarray[Any, Any]) -> Region:
     return span(array.ctypes.data, array.shape, array.strides, array.itemsize)
 
 
-# Roots whose end we hear of already. Without that, a new array at the address of a dead one
-# would inherit its history: a wait for nothing at best, somebody else's failure at worst.
+# Root arrays with a callback for their end. Without it, a new array at the address of a dead one
+# would inherit its history: a needless wait at best, a foreign failure at worst.
 _known_roots: dict[int, weakref.ref[np.ndarray[Any, Any]]] = {}
 
 

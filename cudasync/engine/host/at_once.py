@@ -1,15 +1,15 @@
-"""Floor 2. Short host ops of ours, run by the thread that pushes them.
+"""Floor 2. Short host ops of the library, which the pushing thread runs.
 
-To wake a worker costs many times what such an op does. So where nothing blocks it, its push becomes
-the combiner and runs it, as a worker does that goes through the log: see `host.draining`. Else it
-is left to the workers, as any op.
+Waking a worker costs many times as much as such an op. So if nothing blocks the op, its push
+becomes the combiner and runs it, like a draining worker: see `host.draining`. Else the op is left
+to the workers.
 
-True throughout:
-- the function is ours and short: it waits for nothing and pushes nothing (a finaliser in the middle
-  of it may; then whoever plans that takes over, and the claim settles who runs the op);
-- up to the claim nothing has changed but the log;
-- an op that failed is left in the log, over, for the next combiner to enter: whoever reads what it
-  wrote is planned behind it.
+Invariants:
+- the function belongs to the library and is short: it waits for nothing and pushes nothing. (A
+  finaliser during it may push; then its planner takes over, and the claim decides who runs the op);
+- until the claim only the log has changed;
+- a failed op stays in the log, over, for the next combiner to enter: readers of its data are
+  planned after it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from cudasync.engine.log.epoch import Epoch
     from cudasync.engine.op import Regions
 
-# So few elements of a result take less time than to wake a worker.
+# A result of so few elements takes less time than waking a worker.
 MOST_ELEMENTS = 1024
-# With more in the log than this, a worker is about to go through it.
+# With more unplanned entries than this, a worker is about to drain the log.
 FEW = 4
 
 _LOG = COMBINER.log
@@ -47,7 +47,7 @@ _maybe_inside = current.maybe_inside
 def push(
     engine: Engine, fn: Callable[[], Any], regions: Regions, name: str, frame: FrameType
 ) -> ShortOp:
-    """Push a host op onto a direct engine, `frame` being where; run it if nothing blocks it."""
+    """Push a host op, at `frame`, onto a direct engine; run it if nothing blocks it."""
     op = ShortOp()
     op.finished = False
     op.failure = None
@@ -67,7 +67,7 @@ def push(
         engine._nested.next()
     token = get_ident()
     try:
-        # `Log.append` and `Combiner.reach`, written out for who was the combiner last.
+        # `Log.append` and `Combiner.reach`, inlined for the thread that was the combiner last.
         segment = _LOG.tail
         segment.append(op)
         if segment.is_sealed:
@@ -84,10 +84,10 @@ def push(
         ):
             mine = COMBINER.reach(op) if COMBINER.unplanned <= FEW else None
         is_run = mine is not None and not engine._sealed_at and _run(op, mine, token)
-        # It refers to what comes after it.
+        # They refer to all later epochs and segments.
         del mine, segment, entries
     except BaseException as error:
-        # Ctrl-C may have come before the claim was noted: the cell knows.
+        # Ctrl-C may have come before the claim was stored in a local: the cell has it.
         if is_claimed_by(op, token):
             if not op.finished:
                 _fail(op, error)
@@ -104,22 +104,22 @@ def push(
 
 
 def _run(op: ShortOp, mine: Epoch, token: int) -> bool:
-    """Run `op`, the next of the log; False if it is not clear, failed, or another thread has it."""
+    """Run `op`, the next log entry; False if it is blocked, failed, or another thread has it."""
     index: int = mine.done  # type: ignore[assignment]
     entries = mine.segment.entries
     mine.started = index
-    # The second: a signal handler or finaliser pushed meanwhile, on this very thread.
+    # The second condition: a signal handler or finaliser pushed meanwhile, on this thread.
     if mine.is_over or mine.done != index:
         return False
     fn = None
     if is_clear(op, mine.histories_of):
-        # `claim`, written out.
+        # `claim`, inlined.
         claims = op._claims
         claims.append(token)
         if claims[0] is token:
             fn, op._fn = op._fn, None
     if fn is None:
-        # Nothing has changed: it can be begun anew.
+        # Nothing has changed: the entry can be begun anew.
         mine.started = index - 1
         return False
     op.number = mine.segment.base + index
@@ -128,7 +128,7 @@ def _run(op: ShortOp, mine: Epoch, token: int) -> bool:
     except Exception as error:
         mine.started = index - 1
         _fail(op, error)
-        # Its traceback refers to this frame, which must not keep what comes after it.
+        # Its traceback refers to this frame, which must not keep later epochs and segments.
         del mine, entries
         return False
     op.finished = True
@@ -144,7 +144,7 @@ def _run(op: ShortOp, mine: Epoch, token: int) -> bool:
 
 
 def _fail(op: ShortOp, error: BaseException) -> None:
-    """End `op` with what its function raised, or what came in the middle of it."""
+    """End `op` with the exception that its function raised, or that interrupted the function."""
     ledger = op._engine._ledger
     ledger.fail(op, error)
     ledger.counters.failed_ops.next()

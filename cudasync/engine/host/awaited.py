@@ -1,14 +1,14 @@
-"""Floor 2. A worker pool whose op the thread that waits for it runs, if nobody has begun.
+"""Floor 2. A worker pool whose waiting thread runs the awaited op, if no worker has begun it.
 
-To wake a worker and to be woken by it costs more than a short exchange with another process. So
-where a push is expected to be waited for at once, its ring is put off, and the waiting thread runs
-what is ready. Whether that is expected says the place of the push: there the last one was.
+Two thread switches cost more than a short exchange with another process. So if a push is expected
+to be waited for at once, its ring is delayed, and the waiting thread runs the ready ops. A push is
+expected to be so if the last push at its place was.
 
-True throughout:
-- an op is claimed before it is run, as by a worker, so one thread runs it;
-- where a ring was put off, the next wait of any thread runs the op or rings, else the watchdog
-  rings, some 20 ms later;
-- Ctrl-C in an op that can go on gives the op back, and the worker goes on with it.
+Invariants:
+- an op is claimed before it runs, as in a worker, so one thread runs it;
+- after a delayed ring, the next wait of any thread runs the op or rings; else the watchdog rings,
+  some 20 ms later;
+- Ctrl-C in an op that can go on returns the op, and the worker continues it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from cudasync.engine.engine import Engine
     from cudasync.engine.op import Op
 
-# So many places of pushes are remembered.
+# The most remembered places of pushes.
 MOST_PLACES = 256
-# With more in the log than this, a worker plans it.
+# With more unplanned entries than this, a worker plans them.
 FEW = 16
-# Pools that were pushed to since somebody last waited.
+# Pools with pushes since the last wait of any thread.
 FRESH: dict[AwaitedPool, None] = {}
 
 
 class AwaitedPool(WorkerPool):
-    """A pool of one worker, whose ops push nothing, in an order of their own by what they write."""
+    """A pool of one worker; its ops push nothing, and their writes keep them in order."""
 
-    # True while the calling thread is about to look at the pool itself: the next ring is put off.
+    # True while the calling thread is about to look at the pool itself: the next ring is delayed.
     is_looked_after = False
 
     def __init__(self, *arguments: Any) -> None:
@@ -52,7 +52,7 @@ class AwaitedPool(WorkerPool):
         self.regional = _Awaited(self)
         # The places whose last push was run by its waiter.
         self.places: dict[tuple[CodeType, int], None] = {}
-        # How many of its ops waiters have run.
+        # The number of its ops that waiters have run.
         self.ran_by_waiters = 0
 
     def ring(self) -> None:
@@ -63,7 +63,7 @@ class AwaitedPool(WorkerPool):
                 WATCHDOG.watch(self)
             return
         if self.is_put_off:
-            # Who pushed it did not wait for it: it is not put off the next time.
+            # The pusher did not wait for the delayed op: the next ring is not delayed.
             self.is_put_off = False
             self.places.clear()
         super().ring()
@@ -80,11 +80,11 @@ class _Awaited(Regional):
 def push(engine: Engine, fn: Callable[[], Any], pool: str, **more: Any) -> Op:
     """`engine.push` to a pool that `with_pool` made of this kind.
 
-    Where `fn.can_go_on` is true after Ctrl-C came up in it, it is called again by the worker.
+    If `fn.can_go_on` is true after Ctrl-C interrupted `fn`, the worker calls `fn` again.
     """
     place = engine._pools[pool]
     if not isinstance(place, AwaitedPool):
-        # Of a serial engine.
+        # On a serial engine.
         return engine.push(fn, pool=pool, **more)
     site = push_site()
     try:
@@ -101,10 +101,10 @@ def push(engine: Engine, fn: Callable[[], Any], pool: str, **more: Any) -> Op:
 
 
 def run_awaited(op: Op, *, may_run: bool) -> bool:
-    """If it may, run on the calling thread what `op`, which it waits for, is or comes after, as far
-    as that is of such pools and nobody has begun it. True if `op` is over.
+    """The calling thread waits for `op`. If `may_run`, run `op` and its predecessors here, if they
+    are of such pools and not begun. True if `op` is over.
 
-    What was put off and is not run here is rung for.
+    Delayed rings for ops that are not run here are given now.
     """
     fresh = list(FRESH)
     FRESH.clear()
@@ -124,7 +124,7 @@ def run_awaited(op: Op, *, may_run: bool) -> bool:
 
 
 def _plan(op: Op, pools: list[AwaitedPool]) -> None:
-    """Plan the log up to `op`, without a ring for what is ready of these pools."""
+    """Plan the log up to `op`, without a ring for ready ops of these pools."""
     for pool in pools:
         pool.is_looked_after = True
     COMBINER.plan(op)
@@ -134,7 +134,7 @@ def _plan(op: Op, pools: list[AwaitedPool]) -> None:
 
 
 def _pool_of(op: Op) -> AwaitedPool | None:
-    """The pool of such an op; None for any other."""
+    """The `AwaitedPool` of an op; None for an op of another pool."""
     place: Any = op._pool
     if place.__class__ is _Awaited:
         place = place.pool
@@ -142,7 +142,7 @@ def _pool_of(op: Op) -> AwaitedPool | None:
 
 
 def _run_up_to(op: Op, pool: AwaitedPool) -> None:
-    """Run `op` and what its pool has before it, unless its worker is at it or it waits."""
+    """Run `op` and earlier ops of its pool, until `op` is over or nothing is ready."""
     if pool.ledger.recorder is not None:
         return
     place = op._code, op._at
@@ -163,7 +163,7 @@ def _run_up_to(op: Op, pool: AwaitedPool) -> None:
 
 
 def _run(op: Op, pool: AwaitedPool) -> None:
-    """As a worker runs an op that was planned, unless another thread has claimed it."""
+    """Run a planned op like a worker, unless another thread has claimed it."""
     token = object()
     fn: Any = claim(op, token)
     if fn is None:

@@ -1,7 +1,6 @@
-"""Floor 2. The loop that goes through the log and runs what it finds: what a host op costs.
+"""Floor 2. The loop that drains the log and runs unblocked ops: the cost of a host op.
 
-It does by hand what `nodes.finish`, `claim` and `Combiner.enter` do elsewhere, and names them where
-it does.
+It inlines `nodes.finish`, `claim` and `Combiner.enter`; comments name them there.
 """
 
 from __future__ import annotations
@@ -24,42 +23,42 @@ from cudasync.engine.op_classes import Fence, PlainOp
 if TYPE_CHECKING:
     from cudasync.engine.host.worker import Worker
 
-# Planning ahead stops for a moment when this many ops in a row had to wait: perhaps the one
-# that they wait for only needs the processor.
+# Planning ahead pauses when this many ops in a row were blocked: perhaps the op that they wait for
+# only needs the processor.
 AHEAD = 16
-# Where ops are long, so many that are ready are left to each worker before planning pauses: who
-# takes one of these need not become the combiner for it.
+# With long ops, planning pauses at so many ready ops per worker: a worker that takes a ready op
+# need not become the combiner.
 SHARE = 4
-# Another thread that goes through the log has come on in this time, or is suspended.
+# In this time another draining thread makes progress, or is suspended.
 NAP_S = 200e-6
-# Without a GIL it goes on meanwhile: mostly it has come on after a few looks.
+# Without a GIL it runs meanwhile: usually a few looks show its progress.
 LOOKS = 0 if getattr(sys, "_is_gil_enabled", lambda: True)() else 50
 
 
 def drain(worker: Worker) -> bool:
-    """Go through the log as its combiner for a while, running what can run at once.
+    """Drain the log as its combiner for a while, and run unblocked ops.
 
     True if the worker has planned so far ahead that it may rest for a moment.
     """
     pool = worker.pool
     holder = epochs.latest(COMBINER.epoch)
     is_others = not holder.is_idle and holder.owner != get_ident() and not _is_running(holder)
-    # Another thread is planning right now; if it does not come on, it is suspended.
+    # Another thread is planning; without progress, it is suspended.
     if is_others and _comes_on(pool.heap):
         return False
-    # It refers to what comes after it.
+    # It refers to all later epochs.
     del holder
     mine = COMBINER.take()
     segment, heap, token = mine.segment, pool.heap, worker.token
     entries, base, epoch, start = segment.entries, segment.base, mine.histories_of, mine.done
     assert start is not None
-    # Whose plain ops may run at once, and from which places the others. Nothing has the worker
-    # itself for its engine.
+    # `own` is the engine whose plain ops may run at once; no op has the worker as its engine.
+    # `places` are the places whose other ops may.
     own: object = worker
     places: tuple[object, ...] = ()
     owner = pool.owner()
-    # Looked at once it is the combiner: who ranks a pool pushes something behind, and either that
-    # is entered below or this epoch is over.
+    # Checked by the combiner: a thread that ranks a pool pushes an op afterwards, and either that
+    # op is entered below, or this epoch is over.
     if owner is not None and not owner._sealed_at and pool.is_plain:
         places = pool, pool.regional
         if owner._compute is pool and not pool.spread:
@@ -71,7 +70,7 @@ def drain(worker: Worker) -> bool:
         and not (len(behind) == 1 and behind[0].__class__ is Fence)
         and WATCHING not in pool.states.now()
     ):
-        # What comes behind should not have to wait for the first op; but for what waits for all.
+        # Later entries should not have to wait for the first op; a lone fence has to.
         pool.ring()
     blocked = 0
     worker.count = worker.count[0], mine, start
@@ -97,7 +96,7 @@ def drain(worker: Worker) -> bool:
                 if op._engine is own:
                     op._number = base + index
                     is_clear = True
-                    # To loop over a single thing costs an iterator, so it is unpacked instead.
+                    # A loop costs an iterator, so a single thing is unpacked instead.
                     if things := op._reads:
                         if len(things) == 1:
                             (variable,) = things
@@ -124,7 +123,7 @@ def drain(worker: Worker) -> bool:
             else:
                 is_clear = False
             if is_clear:
-                # `claim`, written out.
+                # `claim`, inlined.
                 claims = op._claims
                 claims.append(token)
                 if claims[0] is token and (fn := op._fn) is not None:
@@ -135,7 +134,7 @@ def drain(worker: Worker) -> bool:
                     except BaseException as error:
                         worker.failed(op, error, epoch)
                         worker.skip(index)
-                    # `nodes.finish`, written out.
+                    # `nodes.finish`, inlined.
                     op.finished = True
                     if op._node is not None:
                         nodes.finish(op)
@@ -148,7 +147,7 @@ def drain(worker: Worker) -> bool:
                 COMBINER.next_segment(mine)
                 return False
             if isinstance(op, Op) and not op._engine._sealed_at:
-                # `COMBINER.enter`, for what most entries are.
+                # `COMBINER.enter`, inlined for the usual entry.
                 COMBINER.enter_op(op, base + index, epoch)
             else:
                 COMBINER.enter(op, base + index, epoch)
@@ -167,26 +166,26 @@ def drain(worker: Worker) -> bool:
             segment.seal()
         return False
     finally:
-        # An exception of an op refers to this frame, which must not keep what comes after it:
-        # each epoch refers to the next one, each segment too. Nor the engine: it has to go to
-        # tell of an exception that nobody waited for.
+        # An exception of an op refers to this frame. The frame must not keep later epochs and
+        # segments, since each refers to the next. Nor may it keep the engine, whose collection
+        # reports unhandled failures.
         del mine, segment, entries, owner, own, behind
         op = fn = things = variable = None
 
 
 def _comes_on(heap: list[tuple[int, int]]) -> bool:
-    """True if whoever plans comes on, or something becomes ready; looks for a while, then naps."""
+    """True if the planner makes progress, or an op becomes ready; looks a while, then naps."""
     seen = COMBINER.progress
     for _ in range(LOOKS):
         if heap or COMBINER.progress != seen:
             return True
-    # Not on the bell: what rings there is meant for somebody who sleeps.
+    # Not on the bell: its rings are meant for sleeping workers.
     time.sleep(NAP_S)
     return bool(heap) or COMBINER.progress != seen
 
 
 def _is_running(holder: epochs.Epoch) -> bool:
-    """True if the holder of an epoch is in an op's function, as far as can be seen."""
+    """True if the holder of an epoch seems to be in an op's function."""
     entries = holder.segment.entries
     try:
         op = entries[holder.started]

@@ -1,4 +1,4 @@
-"""Floor 2. Worker pools that an engine gets after it was made, for the floors above."""
+"""Floor 2. Worker pools that higher floors add to an existing engine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def with_pool(engine: Engine, name: str, size: int, kind: type[WorkerPool] = WorkerPool) -> None:
-    """See to it that the engine has a worker pool of this name; on a serial one it is no thread."""
+    """Give the engine a worker pool of this name, if it has none; on a serial one, no threads."""
     if name in engine._pools:
         return
     if engine._serial is not None:
         engine._pools.setdefault(name, engine._serial)
         return
     made = kind(name, size, engine._ledger, weakref.ref(engine))
-    # Of several that ask at once one has the pool that stays; the others have started no thread.
+    # Of concurrent callers one adds its pool; the other pools have started no thread.
     if engine._pools.setdefault(name, made) is made and not engine._is_plain:
-        # Looked at now that it can be found: who ranks pools says so first, and finds them then.
+        # Checked after the pool is visible: a thread that ranks pools first clears `_is_plain`.
         made.rank(lasts=engine._compute.is_ranked)

@@ -1,14 +1,14 @@
-"""Floor 2. Host workers: threads that plan host ops and run them.
+"""Floor 2. Worker pools: threads that plan host ops and run them.
 
-A worker takes ops that are ready, larger priority first, then push order. When there are none it
-becomes the combiner and goes through the log; an op of its own pool that nothing blocks it runs on
-the spot: that op never gets a node, and in a program whose ops are short no dependency
-is ever built. When the op turns out to be long, some other thread takes over planning meanwhile.
+A worker takes ready ops, larger priority first, then in push order. If there are none, it becomes
+the combiner and drains the log. It runs each op of its own pool that nothing blocks at once: such
+an op never gets a node, and a program of short ops never builds a dependency. If the op turns out
+to be long, another thread takes over planning meanwhile.
 
-Who looks at the log? `searching` holds the workers that will, without being told; a push that finds
-it empty rings. A worker leaves `searching` first and looks at the log once more then, a push
-appends first and looks at `searching` then: so one of them sees the other. And while a worker is
-in `searching`, or rung for, the watchdog looks after the pool: see `host.watchdog`.
+`searching` holds the workers that will look at the log without a ring; a push that finds it empty
+rings. A worker first leaves `searching`, then looks at the log once more; a push first appends,
+then looks at `searching`. So one of them sees the other. While a worker is in `searching`, or was
+rung for, the watchdog watches the pool: see `host.watchdog`.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from cudasync.engine.op import Op
 
 
-# The pool of the threads that issue copies from and to pageable memory, in which the driver waits.
-# One that copies in and one that copies out can be at it at once.
+# The pool of threads that issue copies from and to pageable memory, in which the driver waits.
+# Two threads: a copy in and a copy out can be issued at once.
 COPY_POOL, COPIERS = "(copies)", 2
-# Workers have nothing left to do when they are closed; one that does not end is suspended.
+# Closed workers have nothing left to do; a worker that does not end is suspended.
 PATIENCE_S = 5.0
 
 
 class Regional:
-    """A pool as the place of ops that name byte ranges: these are looked at more closely."""
+    """A pool as the place of ops that name byte ranges, which need more checks."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self.put, self.query, self.watch = pool.put, pool.query, pool.watch
 
 
 class WorkerPool:
-    """Up to `size` threads that run host ops, besides those that wait inside one."""
+    """Up to `size` threads that run host ops, besides threads that wait inside an op."""
 
     def __init__(self, name: str, size: int, ledger: Ledger, owner: weakref.ref[Engine]) -> None:
         self.name = name
@@ -58,48 +58,48 @@ class WorkerPool:
         self.ledger = ledger
         # A sleeping worker keeps no engine alive.
         self.owner = owner
-        # False once ops are ranked, traced or counted: then all are planned before one is chosen.
+        # False once ops are ranked, traced or limited: then all are planned before one is chosen.
         self.is_plain = ledger.recorder is None or not ledger.recorder.needs_plans
-        # True once ops differ in priority, or count; what a trace plans is not ranked by that.
+        # True once ops have priorities or a limit; a trace alone does not rank.
         self.is_ranked = False
         self.regional = Regional(self)
-        # Not 0 while ops are long: then what is ready is shared out, not run by who plans it.
+        # Not 0 while ops are long: then workers share ready ops, and the planner runs fewer.
         self.spread = 0
         self.bell = Bell()
         self.is_silent = self.bell.is_silent
-        # Ready ops: (-priority, number) in a heap, the op under its number. Each heap operation
-        # is one C call, comparing integers; an op that comes twice is taken out of `_ready` once.
+        # Ready ops: (-priority, number) in a heap, the op in `_ready` under its number. Each heap
+        # operation is one C call that compares integers; an op put twice is in `_ready` once.
         self.heap: list[tuple[int, int]] = []
         self._ready: dict[int, Op] = {}
         self.states = States()
         self.searching = self.states.searching
         self.slots = Slots(size, self._main)
-        # All that have not ended, also those that were replaced.
+        # All living workers, also replaced ones.
         self.workers: dict[Worker, None] = {}
-        # Written by the watchdog alone: it looks after the pool.
+        # The watchdog watches the pool. Only the watchdog writes it.
         self.is_watched = False
         self.is_closed = False
-        # Something was put and nobody rung for it: see `host.awaited`.
+        # An op was put and its ring delayed: see `host.awaited`.
         self.is_put_off = False
         self._started = Tickets()
         self._ended: list[int] = []
-        # Short ops that were run where they were pushed: see `host.at_once`.
+        # Short ops that their push ran: see `host.at_once`.
         self.ran_by_pushers = Tickets()
         self._exits = Bell()
 
     @property
     def ran(self) -> int:
-        """How many ops have run to their end without failing."""
+        """The number of ops that ended without failing."""
         by_workers = sum(worker.ran for worker in list(self.workers)) + sum(self._ended)
         return by_workers + self.ran_by_pushers.taken
 
     def rank(self, *, lasts: bool = True) -> None:
-        """From now on plan everything before choosing; `lasts` says that ops differ, or count."""
+        """From now on plan all ops before choosing one; `lasts`: for priorities or a limit."""
         if lasts:
             self.is_ranked = True
         was_plain, self.is_plain = self.is_plain, False
         if was_plain:
-            # An entry for nothing: a worker that goes through the log looks up from it.
+            # A dummy entry: it makes a draining worker look up from the log.
             heappush(self.heap, (0, 0))
 
     def put(self, op: Op) -> None:
@@ -108,14 +108,14 @@ class WorkerPool:
         self._ready[number] = op
         heappush(self.heap, (-op.priority, number))
         if len(self.heap) > 1 and self.is_plain:
-            # Somebody was rung for the other one, or is about to take it. Who takes one looks at
-            # the heap then, and rings for what is left.
+            # A worker was rung for the other op, or is about to take it. A worker that takes an op
+            # looks at the heap afterwards, and rings for the rest.
             return
         worker = current.worker()
         if worker is None or worker.pool is not self or worker.is_in_op:
             self.ring()
-        # Else the calling worker takes it next: to wake another one would only slow it down. One
-        # that is in an op found out that another one is over, and may stay there for long.
+        # Else the calling worker takes the op next: waking another worker would only slow it down.
+        # A worker inside an op may stay there for long, so it rings.
 
     def take(self) -> Op | None:
         """The next ready op; None if there is none."""
@@ -130,17 +130,17 @@ class WorkerPool:
         return None
 
     def query(self, op: Op) -> None:
-        """A host op says itself when it is over."""
+        """A host op notifies by itself when it is over."""
 
     def watch(self, op: Op) -> None:
-        """A host op says itself when it is over."""
+        """A host op notifies by itself when it is over."""
 
     def ring(self) -> None:
         """There is work: wake a worker, or start one. Never blocks."""
         if not self.is_watched:
-            # First, so that it is seen to if this thread comes no further.
+            # First, so that the watchdog acts if this thread comes no further.
             WATCHDOG.watch(self)
-        # `States.now`, and what `Slots.start` looks at first, written out.
+        # `States.now` and the first check of `Slots.start`, inlined.
         states = list(self.states.rows.values())
         if ASLEEP in states or WATCHING in states:
             if self.is_silent():
@@ -149,11 +149,11 @@ class WorkerPool:
             self.slots.start()
 
     def rescue(self) -> None:
-        """Nothing has moved for a while: if fewer run ops than may, see to it that others can.
+        """There was no progress for a while: if fewer workers run ops than may, provide another.
 
-        Who is awake and not in an op is suspended inside the engine, and is replaced. Where all
-        such sleep, the one that was to ring may be suspended, or the one that took the ring: so the
-        first remedy is another ring. If nobody takes that, one of them is replaced.
+        An awake worker outside an op is suspended inside the engine, and is replaced. If all free
+        workers sleep, the ringing thread or the worker that took the ring may be suspended. So the
+        first remedy is another ring. If no worker takes it, one of them is replaced.
         """
         rows = self.states.rows.copy()
         at_hand = [worker for worker, state in rows.items() if state is not BLOCKED]
@@ -166,7 +166,7 @@ class WorkerPool:
         elif free:
             (one, *_) = stuck or free
             self.slots.replace(one)
-            # Nobody is to count on it, if somebody did.
+            # No push may rely on it any more.
             self.states.leave(one)
         else:
             self.slots.start_again()
@@ -175,11 +175,11 @@ class WorkerPool:
     def blocked(self, worker: Worker) -> Iterator[None]:
         """The calling worker is about to block: let another thread take its place meanwhile.
 
-        Once for each worker: of a loop with many tasks, in one op, each may wait here.
+        Only the first wait of a worker counts: in one op, each task of a loop may wait here.
         """
         worker.waits += 1
         if worker.waits == 1:
-            # One that was replaced has no slot to lend.
+            # A replaced worker has no slot to lend.
             worker.lends = not worker.successors
             self.states.enter(worker, BLOCKED)
             if worker.lends:
@@ -191,13 +191,13 @@ class WorkerPool:
         finally:
             worker.waits -= 1
             if not worker.waits:
-                # Else it waits for others still.
+                # Else other tasks of the op still wait.
                 if worker.lends and not self.slots.take_back():
                     self.bell.ring()
                 self.states.enter(worker, WORKING)
 
     def look_again(self) -> None:
-        """The calling worker is no longer one to count on: who pushed meanwhile may have."""
+        """Pushes may have relied on the calling worker, and may not any more: look, and ring."""
         COMBINER.log.meet()
         meet(self.heap)
         if self.heap or COMBINER.unplanned:
@@ -211,19 +211,19 @@ class WorkerPool:
         self.bell.ring()
 
     def close(self) -> None:
-        """Let the workers end; wait for those that are not the caller."""
+        """Let the workers end; wait for all workers except the caller."""
         self.dismiss()
         worker = current.worker()
         own = worker is not None and worker.pool is self
         deadline = time.monotonic() + PATIENCE_S
-        # Others may close at the same time, and take the rings that are meant for this call.
+        # A concurrent `close` may take the rings that are meant for this call.
         while len(self._ended) < self._started.taken - own and time.monotonic() < deadline:
             self._exits.sleep(0.01)
 
     def _main(self, slot: Slot) -> None:
-        """A thread that was started for `slot`."""
+        """The main function of a thread that was started for `slot`."""
         worker = Worker(self)
-        # First its row, then the slot: who takes a slot and is suspended shows in the table.
+        # First its row, then the slot: so the table shows a suspended holder of a slot.
         self.states.enter(worker, WORKING)
         if not self.slots.take(slot, worker.token):
             self.states.leave(worker)

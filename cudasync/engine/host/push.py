@@ -1,7 +1,7 @@
-"""Floor 2. `Engine.push`: what each host op pays.
+"""Floor 2. `Engine.push`, the cost of every host op.
 
-A plain function on variables is decided here, with no call that can be spared; all else is told
-apart by `push_any`, and made by `pushing`.
+A plain function on variables is handled here, with as few calls as possible. `push_any` handles all
+other ops, and `pushing` makes them.
 """
 
 from __future__ import annotations
@@ -43,22 +43,21 @@ def push(
     """Push an op: `fn()` on a host worker, or with `device=`, `fn(stream)` that enqueues work.
 
     `reads` and `writes` take variables, device arrays and views, and NumPy arrays, one or a
-    sequence. What is in both is read, then written; what is in `writes` alone is
-    overwritten, so the op does not need its old value and runs even if that is poisoned. A
-    view with gaps counts as its span, and is never written alone: what lies between stays.
-    Larger `priority` goes first among host ops that are ready; a device op with a positive one
-    has streams of that priority, as far as the device has it, and is behind no op without.
-    `pool` names the worker pool of a host op; `device` is a Device or its ordinal. `fn(stream)`
-    is called as soon as the work before it is issued, perhaps by another thread that pushes
-    or waits: it should enqueue work and not block, as copies of pageable memory do.
+    sequence. Data in both is read, then written. Data in `writes` alone is overwritten: the op
+    does not need the old value, and runs even if that is poisoned. A view with gaps counts by its
+    span and is always also read, because the bytes in its gaps stay. Among ready host ops a larger
+    `priority` goes first. A device op with a positive priority has streams of that priority, if the
+    device supports it, and is never behind an op without priority. `pool` names the worker pool of
+    a host op; `device` is a Device or its ordinal. `fn(stream)` is called as soon as the work
+    before it is issued, perhaps by another thread that pushes or waits. It should enqueue work and
+    not block, as copies of pageable memory do.
 
-    Returns at once (except for `max_in_flight`, and on a serial engine). Errors of `fn` are
-    raised by whoever waits. Raises TypeError and ValueError for wrong arguments, ClosedError
-    after `close`.
+    Returns at once (except with `max_in_flight`, and on a serial engine). Waits for the op raise
+    errors of `fn`. Raises TypeError and ValueError for wrong arguments, ClosedError after `close`.
     """
-    # This is what every host op pays: no call that can be spared, the rare cases elsewhere. A
-    # loop costs an iterator, so a single thing is unpacked; a default of what can be given by
-    # keyword only costs a look into a dict, so all can be given by position.
+    # Every host op pays for this code, so it avoids calls and leaves rare cases to others. A loop
+    # costs an iterator, so a single thing is unpacked. A keyword-only default costs a dict look-up,
+    # so every argument may be positional.
     if device is not None or pool is not None or priority or not self._is_plain:
         return self._push_any(fn, reads, writes, name, priority, device, pool)
     if fn.__class__ is not FunctionType:
@@ -100,12 +99,12 @@ def push(
     op._at = frame.f_lasti
     if _maybe_inside() is not None:
         self._nested.next()
-    # `Log.append`, written out.
+    # `Log.append`, inlined.
     segment = _LOG.tail
     segment.append(op)
     if segment.is_sealed:
         _LOG.append_again(segment, op)
-    # Only now: whoever sees that a write was counted comes after it.
+    # Only now: a thread that sees the count comes after the write.
     if written is not None:
         next(written._written)
     elif writes:
@@ -129,7 +128,7 @@ def push_any(
     device: DeviceLike | None,
     pool: str | None,
 ) -> Op:
-    """`push` for whatever is not just a call on variables."""
+    """`push` for any op but a plain function on variables."""
     name = pushing.name_of(fn, name)
     if device is not None and pool is not None:
         raise ValueError("pool= is for host ops; a device op runs on a stream")

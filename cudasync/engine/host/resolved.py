@@ -1,7 +1,7 @@
-"""Floor 2. Host ops that are pushed again and again with the same accesses: segments of graphs.
+"""Floor 2. Host ops that are pushed repeatedly with the same accesses: segments of graphs.
 
-What an op accesses is resolved once. A push then costs the same, however many variables these are:
-they are counted together, and looked at only where a variable has got a history meanwhile.
+The accesses are resolved once. Then the cost of a push does not depend on the number of variables:
+their writes are counted together, and they are checked only after some variable got a history.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _maybe_inside = current.maybe_inside
 
 
 class Resolved:
-    """What an op accesses, as it stands in the op."""
+    """The accesses of an op, in the form of the op's fields."""
 
     __slots__ = ("_clear_at", "_histories", "count", "has_regions", "reads", "regions", "writes")
 
@@ -38,11 +38,11 @@ class Resolved:
         (only_read, updated, written), self.reads, self.writes = accesses
         self.regions = keep_what_lies_between(only_read + updated, (), updated + written)
         self.has_regions = any(self.regions)
-        # By variable; empty while all that touched it left nothing to remember.
+        # One dict per variable; empty while its ops left nothing to remember.
         self._histories = tuple(each._histories for each in dict.fromkeys(self.reads + self.writes))
-        # What was made latest when all of these were empty: while it is, they are.
+        # `MADE.latest` when all of these were empty: while it is unchanged, they are empty.
         self._clear_at: object = None
-        # Each variable that it writes was written once more.
+        # Counts one more write of each written variable.
         self.count = counted_together(self.writes).next
 
     def has_histories(self) -> bool:
@@ -59,7 +59,7 @@ class Resolved:
 def push(
     engine: Engine, bind: Bind, accesses: Resolved, name: str, pool: Any, frame: FrameType
 ) -> FullOp:
-    """Push a host op onto a direct engine, `frame` being where; `bind(op)` is what it calls.
+    """Push a host op, at `frame`, onto a direct engine; the op calls `bind(op)`.
 
     Raises ClosedError once the engine is closed.
     """
@@ -84,7 +84,7 @@ def push(
     if _maybe_inside() is not None:
         engine._nested.next()
     _LOG.append(op)
-    # Only now: whoever sees that a write was counted comes after it.
+    # Only now: a thread that sees the count comes after the write.
     accesses.count()
     if not pool.searching and pool.is_silent():
         pool.ring()

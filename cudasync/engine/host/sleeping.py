@@ -1,7 +1,7 @@
-"""Floor 2. How a worker falls asleep and wakes: the transitions between its states.
+"""Floor 2. The transitions between worker states: a worker falls asleep and wakes.
 
-A worker that nobody needs sleeps until it is rung for. While others are awake one of those that
-are idle watches instead: it naps at growing intervals, and joins when planning does not go on.
+An idle worker sleeps until it is rung for. While other workers are awake, one idle worker watches
+instead: it naps at growing intervals, and joins when planning stalls.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
 
 FIRST_NAP_S = 200e-6
 LONGEST_NAP_S = 10e-3
-# After a long op, so many short ops in a row, and the workers of a pool do no longer share what is
-# ready.
+# After a long op, workers share ready ops until so many short ops in a row.
 SPREAD = 32
 
 
 def wake(worker: Worker) -> None:
-    """Before the worker goes to work."""
+    """Enter WORKING before the worker starts to work."""
     pool = worker.pool
     pool.states.enter(worker, WORKING)
-    # Only now: the watchdog lets go of a pool, and looks at the table then.
+    # Only now: the watchdog takes its mark off first, and looks at the table afterwards.
     if not pool.is_watched:
         WATCHDOG.watch(pool)
     pool.states.uncover()
@@ -38,9 +37,9 @@ def wake(worker: Worker) -> None:
 
 
 def attend(worker: Worker) -> None:
-    """Settle who sees what is pushed while an op keeps the worker, which is awake.
+    """Decide whether pushes rely on this awake worker, which a long op may occupy.
 
-    Pushes may count on it while another one watches, or none is left to come.
+    They may while another worker watches, or no worker is left to come.
     """
     pool = worker.pool
     rows = pool.states.rows
@@ -53,7 +52,7 @@ def attend(worker: Worker) -> None:
         pool.states.enter(worker, state)
         if state is WORKING:
             return
-        # And look again: who watched may be at work by now.
+        # Then look again: the watching worker may be at work by now.
 
 
 def leave(worker: Worker) -> None:
@@ -61,7 +60,7 @@ def leave(worker: Worker) -> None:
     pool = worker.pool
     pool.states.leave(worker)
     pool.states.uncover()
-    # Who pushed meanwhile may have counted on this worker to look.
+    # Pushes meanwhile may have relied on this worker.
     pool.look_again()
 
 
@@ -70,7 +69,7 @@ def rest(worker: Worker) -> bool:
     pool = worker.pool
     enter = pool.states.enter
     nap = FIRST_NAP_S
-    # How far planning was, and when, as a nap began: only who watches asks.
+    # The place of planning and the time at the start of a nap: only a watching worker uses them.
     seen, since = 0, 0.0
     # Not awake from here on: two workers that fall asleep need not watch each other.
     state = ASLEEP
@@ -85,8 +84,8 @@ def rest(worker: Worker) -> bool:
                 break
             state = wanted
             enter(worker, state)
-            # And look again: who wakes meanwhile may count on this one to watch.
-        # Only now: what was pushed before is seen here, what comes after does not count on it.
+            # Then look again: a worker that wakes meanwhile may rely on this one to watch.
+        # Only now: earlier pushes are seen here, and later pushes do not rely on this worker.
         COMBINER.log.meet()
         meet(pool.heap)
         if pool.heap or (not is_any_awake and COMBINER.unplanned):
@@ -107,13 +106,13 @@ def rest(worker: Worker) -> bool:
 
 
 def _is_to_join(pool: WorkerPool, seen: int, since: float, nap: float) -> bool:
-    """After a nap: True if planning goes on too slowly for one thread."""
+    """After a nap: True if planning is too slow with one thread."""
     place, now = COMBINER.place, time.monotonic()
     if now - since < LONG_S * (place - seen):
         return False
     if place == seen:
         _tell_for_others(pool)
-    # Who wakes late waited for the GIL: what has it gains nothing by a second thread.
+    # A late wake-up means a wait for the GIL: then a second thread does not help its holder.
     is_free = now - since < 2 * nap + LONG_S
     if not COMBINER.unplanned or not (is_free or place == seen):
         return False

@@ -1,8 +1,8 @@
-"""Floor 2. How many workers a pool has: slots, and the threads that are started for them.
+"""Floor 2. The number of workers of a pool: slots, and the threads started for them.
 
-There are as many slots as the pool has workers, one more for each worker that waits inside of its
-op, and one for each that was replaced. A thread that starts a worker takes nothing away before it
-has: the new thread itself takes the slot, so a starter that is suspended is in nobody's way.
+A pool has as many slots as workers, one more for each worker that waits inside its op, and one for
+each replaced worker. A starter takes nothing away before the new thread runs: that thread itself
+takes the slot, so a suspended starter blocks nobody.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class Slots:
-    """The slots of one pool. `main(slot)` is what a thread of it does."""
+    """The slots of one pool. A thread started for a slot runs `main(slot)`."""
 
     __slots__ = ("_main", "started", "surplus", "vacant")
 
     def __init__(self, count: int, main: Callable[[Slot], None]) -> None:
         self._main = main
-        # Those that no thread was started for.
+        # Slots without a started thread.
         self.vacant: list[Slot] = [Slot() for _ in range(count)]
-        # Those that a thread was started for, which may not have come to take its slot.
+        # Slots with a started thread, which may not have taken its slot yet.
         self.started: dict[Slot, None] = {}
-        # One item per worker that is to end.
+        # One item per worker that must end.
         self.surplus: list[None] = []
 
     def start(self) -> bool:
-        """Start a worker if there is a slot for one; False if there is none. Never blocks."""
+        """Start a worker if a slot is vacant, else return False. Never blocks."""
         slot = None
         with suppress(IndexError):
             slot = self.vacant[-1]
@@ -49,7 +49,7 @@ class Slots:
         return True
 
     def take(self, slot: Slot, who: object) -> bool:
-        """The thread that was started for `slot` has come: True if it is the first."""
+        """A thread that was started for `slot` runs: True if it is the first."""
         is_first = slot.take(who)
         with suppress(ValueError):
             self.vacant.remove(slot)
@@ -57,11 +57,11 @@ class Slots:
         return is_first
 
     def lend(self) -> None:
-        """The calling worker waits inside of its op: another one may work meanwhile."""
+        """The calling worker waits inside its op: another worker may work meanwhile."""
         self.vacant.append(Slot())
 
     def take_back(self) -> bool:
-        """It goes on. False if another worker has come meanwhile: then one is to end."""
+        """Its wait is over. False if another worker has come meanwhile: then one must end."""
         while self.vacant:
             with suppress(IndexError):
                 if self.vacant.pop().take(self):
@@ -70,9 +70,9 @@ class Slots:
         return False
 
     def is_one_too_many(self) -> bool:
-        """True for as many workers as are to end, each once."""
+        """True once for each worker that must end."""
         if not self.surplus:
-            # As mostly: an exception costs more than all else before a worker sleeps.
+            # The usual case: an exception would cost more than all else before a worker sleeps.
             return False
         try:
             self.surplus.pop()
@@ -81,16 +81,16 @@ class Slots:
         return True
 
     def replace(self, worker: Worker) -> None:
-        """Start another worker instead of `worker`, which ends when it comes on.
+        """Start another worker instead of `worker`, which ends when it runs again.
 
-        Any number of threads may do it, and again: one comes of it.
+        Repeated and concurrent calls yield one worker.
         """
         slot = offer(worker.successors, Slot())
         if not slot.is_taken:
             start_new_thread(self._main, (slot,))
 
     def start_again(self) -> None:
-        """Of a thread that was started nothing was seen for a while: start another one."""
+        """A started thread has not shown up for a while: start another one."""
         for slot in list(self.started):
             if slot.is_taken:
                 self.started.pop(slot, None)

@@ -1,8 +1,7 @@
-"""Floor 2. The table of worker states: which worker of a pool is where, and who may count on it.
+"""Floor 2. The table of worker states, and the workers that pushes rely on.
 
-Each worker writes its own row and no other (who is replaced loses it); anybody copies the table, in
-one step. DESIGN.md has
-the transitions, and who rings whom at each.
+Each worker writes only its own row (a replaced worker loses it). Any thread copies the table in one
+step. DESIGN.md has the transitions, and the rings at each.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """Where a worker is in its life. One that has ended, or not begun, has no row."""
+    """The states of a living worker. A worker that has ended, or not begun, has no row."""
 
     WORKING = "working"
-    """Awake: takes what is ready and goes through the log. A push rings for another one."""
+    """Awake: takes ready ops and drains the log. A push rings for another worker."""
 
     SEARCHING = "searching"
-    """The same, and pushes count on it: it looks at the log once more before it sleeps."""
+    """Awake, and pushes rely on it: it looks at the log once more before it sleeps."""
 
     WATCHING = "watching"
-    """Naps while others are awake, and joins when planning does not go on. Pushes count on it."""
+    """Naps while others are awake, and joins when planning stalls. Pushes rely on it."""
 
     ASLEEP = "asleep"
-    """Sleeps until rung, or is about to: it has left `searching` and looks once more."""
+    """Sleeps until rung, or is about to sleep: it has left `searching` and looks once more."""
 
     BLOCKED = "blocked"
-    """Waits inside of its op: its slot is lent to another worker."""
+    """Waits inside its op: its slot is lent to another worker."""
 
 
-# Attributes of the class cost more, each time.
+# Globals, since access to an attribute of the class costs more.
 WORKING, SEARCHING, WATCHING = State.WORKING, State.SEARCHING, State.WATCHING
 ASLEEP, BLOCKED = State.ASLEEP, State.BLOCKED
 
@@ -47,14 +46,14 @@ class States:
 
     def __init__(self) -> None:
         self.rows: dict[Worker, State] = {}
-        # The workers that a push counts on: if it finds one here, it does not ring. Their rows are
-        # SEARCHING or WATCHING. Anybody may take others out, which costs a ring.
+        # The workers that pushes rely on: a push that finds one here does not ring. Their rows are
+        # SEARCHING or WATCHING. Any thread may remove another's entry, which costs a ring.
         self.searching: dict[Worker, None] = {}
 
     def enter(self, worker: Worker, state: State) -> None:
-        """The calling worker goes over to `state`.
+        """Change the calling worker's state to `state`.
 
-        It is in `searching` only while its row says that it is awake.
+        The worker is in `searching` only while its row is SEARCHING or WATCHING.
         """
         if state is SEARCHING or state is WATCHING:
             self.rows[worker] = state
@@ -64,26 +63,25 @@ class States:
             self.rows[worker] = state
 
     def leave(self, worker: Worker) -> None:
-        """A worker ends; or it was replaced, and whoever found that out says so."""
+        """Remove a worker that ends or was replaced."""
         self.searching.pop(worker, None)
         self.rows.pop(worker, None)
 
     def uncover(self) -> None:
-        """Somebody is at work who watched, or a slot is vacant anew.
+        """A watching worker went to work, or a slot became vacant.
 
-        If nobody watches, pushes are to count on nobody and ring: those that they counted on may be
-        in long ops.
+        If no worker watches, pushes must ring: the workers that they rely on may be in long ops.
         """
         if self.searching and WATCHING not in self.now():
             self.searching.clear()
 
     def now(self) -> list[State]:
-        """Where all are."""
+        """The states of all workers."""
         return list(self.rows.values())
 
 
 class Slot:
-    """A right to be a worker of a pool: of the threads that are started for it, one has it."""
+    """The right to be a worker of a pool: one of the threads started for it gets it."""
 
     __slots__ = ("_holders",)
 
@@ -91,7 +89,7 @@ class Slot:
         self._holders: list[object] = []
 
     def take(self, who: object) -> bool:
-        """True if it is `who`'s from now on: for the first who asks."""
+        """True if `who` has the slot from now on: for the first caller."""
         return offer(self._holders, who) is who
 
     @property

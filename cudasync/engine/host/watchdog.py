@@ -1,17 +1,17 @@
-"""Floor 2. The watchdog: one thread that sees to it that pushed ops run, also if nobody waits.
+"""Floor 2. The watchdog: one thread that ensures that pushed ops run, also if nobody waits.
 
-A push counts on a worker that goes through the log, and whoever rings on one that wakes. Such a
-worker may be suspended, and the push may be the last one ever made. So somebody else answers for
-the pool as well: until the pool is at rest, the watchdog looks at growing intervals whether its ops
-go on, and does what a waiter would (`stand_in`). Workers need it only if one of them is
-suspended, and it needs them only if it is: of any two threads one is enough.
+A push relies on a searching worker, and a ring relies on a waking worker. Such a worker may be
+suspended, and no further push may follow. So a second thread answers for the pool: until the pool
+is at rest, the watchdog checks at growing intervals whether its ops make progress, and acts like a
+waiter (`stand_in`). Workers need the watchdog only if a worker is suspended, and the watchdog needs
+workers only if it is suspended: of any two threads one is enough.
 
-`sysmon` of Go's runtime is the idea: a thread without a part in the work, which naps while others
-work, sleeps when they all do, and takes from a thread that is stuck what others need.
+The model is `sysmon` of Go's runtime: a thread without its own work, which naps while others work,
+sleeps when they all sleep, and takes work away from a stuck thread.
 
-A pool is at rest when its workers sleep and nothing is left that one of them could do. The watchdog
-takes its mark off the pool (`is_watched`) before it looks at that for the last time. Who rings has
-appended before it looks at the mark, and a worker is in the table as awake before it does.
+A pool is at rest when its workers sleep and have nothing left to do. The watchdog takes its mark
+(`is_watched`) off the pool before its last check. A ringing thread has appended before it looks at
+the mark, and a worker is awake in the table before it looks.
 """
 
 from __future__ import annotations
@@ -34,29 +34,31 @@ if TYPE_CHECKING:
     from cudasync.engine.host.pool import WorkerPool
     from cudasync.engine.op import Op
 
-# A worker needs no more than this to come on, mostly; and while nothing moves.
+# Usually a worker makes progress within this time.
 FIRST_NAP_S = 20e-3
+# The longest nap while nothing moves.
 LONGEST_NAP_S = 0.25
-# So many naps without progress, and somebody is taken to be suspended.
+# After so many naps without progress, a thread is taken for suspended.
 NAPS = 3
 
 
 class Watchdog:
-    """What the watchdog looks after, and its thread."""
+    """The watched pools, and the watchdog's thread."""
 
     def __init__(self) -> None:
-        # Those to look after. Pools are added by anybody, and removed by the watchdog.
+        # The watched pools. Any thread adds a pool, and only the watchdog removes one.
         self.pools: dict[WorkerPool, None] = {}
         self.bell = Bell()
-        # Set once a thread was started; a cell: the first that came is the watchdog.
+        # `_is_started` is set once a thread was started. `_threads` is a cell: its first thread is
+        # the watchdog.
         self._is_started = False
         self._threads: list[object] = []
 
     def watch(self, pool: WorkerPool) -> None:
-        """See to `pool` until it is at rest. Never blocks."""
+        """Watch `pool` until it is at rest. Never blocks."""
         self.pools[pool] = None
         if not self._is_started:
-            # RuntimeError: the interpreter ends, and starts no thread any more.
+            # RuntimeError: the interpreter is ending and starts no thread.
             with suppress(RuntimeError):
                 start_new_thread(self._main, ())
                 self._is_started = True
@@ -64,7 +66,7 @@ class Watchdog:
             self.bell.ring()
 
     def start_anew(self) -> None:
-        """In a forked child: there is no watchdog, and nothing to look after."""
+        """In a forked child: there is no watchdog thread, and no watched pool."""
         self.__init__()  # type: ignore[misc]
 
     def _main(self) -> None:
@@ -75,7 +77,7 @@ class Watchdog:
             with current.working(None):
                 self._work()
         finally:
-            # If it ends, it has failed, and whoever rings next starts another.
+            # It ends only by an error; the next ring starts another watchdog.
             self._threads, self._is_started = [], False
 
     def _work(self) -> None:
@@ -98,7 +100,7 @@ class Watchdog:
             nap = FIRST_NAP_S if has_moved else min(2 * nap, LONGEST_NAP_S)
 
     def _nap(self, nap: float | None) -> None:
-        """Nap for so long, whoever rings meanwhile; without a limit, until there is a pool."""
+        """Nap for the full time, despite rings; with None, sleep until there is a pool."""
         if nap is None:
             self.bell.sleep()
             nap = FIRST_NAP_S
@@ -109,10 +111,10 @@ class Watchdog:
             self.bell.sleep(left)
 
     def _is_done_with(self, pool: WorkerPool) -> bool:
-        """Let go of a pool that is at rest."""
+        """Stop watching a pool that is at rest; True if it was at rest."""
         if not _is_at_rest(pool):
             return False
-        # Who finds the mark off adds the pool again.
+        # A thread that finds the mark off adds the pool again.
         self.pools.pop(pool, None)
         pool.is_watched = False
         COMBINER.log.meet()
@@ -125,7 +127,7 @@ class Watchdog:
 
 
 class _Looks:
-    """What the watchdog has seen of one pool, and for how many naps it was the same."""
+    """The watchdog's last view of one pool, and for how many naps it was unchanged."""
 
     __slots__ = ("log", "own", "unchanged")
 
@@ -135,10 +137,10 @@ class _Looks:
         self.unchanged = 0
 
     def have_changed(self, pool: WorkerPool) -> bool:
-        """True unless the pool has something to do, and not come on with it."""
+        """True unless the pool has work and made no progress with it."""
         log = COMBINER.progress
         own = pool.ran, pool.ledger.counters.failed_ops.taken, pool.heap[:1]
-        # Planning may go on for others while what is ready here stays; and the other way round.
+        # Planning may go on for other pools while ready ops stay here; and the other way round.
         is_stuck = own == self.own and (log == self.log or not COMBINER.unplanned)
         is_left = bool(pool.heap) and own == self.own
         self.log, self.own = log, own
@@ -147,7 +149,7 @@ class _Looks:
 
 
 def stand_in(pool: WorkerPool) -> None:
-    """Do what a thread that is suspended, or was interrupted, may have left undone for a pool."""
+    """Do the work that a suspended or interrupted thread may have left undone for a pool."""
     owner = pool.owner()
     if owner is not None:
         nodes.tell_for_others(owner)
@@ -159,7 +161,7 @@ def stand_in(pool: WorkerPool) -> None:
 
 
 def ask(engine: Engine) -> None:
-    """Ask the driver about each device op whose end somebody counts on."""
+    """Ask the driver about each watched device op."""
     for op in list(engine._registered):
         if op.__class__ is DeviceOp and op._is_watched:
             op._pool.query(op)
@@ -178,7 +180,7 @@ def _is_at_rest(pool: WorkerPool) -> bool:
 
 
 def _goes_on(op: Op) -> bool:
-    """True if nothing is left to do for `op` but by the driver, and nobody counts on its end."""
+    """True if only the driver has work left for `op`, and `op` is not watched."""
     return op.__class__ is DeviceOp and op._point is not None and not op._is_watched
 
 

@@ -1,4 +1,4 @@
-"""Floor 2. One worker thread: takes what is ready, goes through the log, sleeps."""
+"""Floor 2. One worker thread: takes ready ops, drains the log, sleeps."""
 
 from __future__ import annotations
 
@@ -23,48 +23,48 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """What one worker thread keeps to itself; others only read it."""
+    """The state of one worker thread; other threads only read it."""
 
     __slots__ = ("count", "lends", "name", "op", "pool", "successors", "token", "waits")
 
     def __init__(self, pool: WorkerPool) -> None:
         self.pool = pool
         self.name = ""
-        # How many waits its op is in: more than one where tasks of a loop wait.
+        # The number of waits in its op: more than one if several tasks of a loop wait.
         self.waits = 0
         # While it waits: another worker may have its slot.
         self.lends = False
-        # A cell: the slot of the worker that is to work instead of this one, which then ends.
+        # A cell: the slot of the worker that replaces this one, which then ends.
         self.successors: list[Slot] = []
-        # What it claims ops with: refers to nothing, since ops may be kept.
+        # Its token for claims: refers to nothing, since ops may be kept.
         self.token = object()
         # The op that runs, or ran last.
         self.op: Op | None = None
-        # Ops that ran without failing; while it drains the log, those before that, whose epoch,
-        # and the index in it from which on each op counts.
+        # The number of ops that ran without failing. While it drains the log: the number before,
+        # its epoch, and the index in the segment from which on each op counts.
         self.count: tuple[int, Epoch | None, int] = 0, None, 0
 
     @property
     def ran(self) -> int:
-        """Ops that ran to their end without failing. Exact whenever none is under way."""
+        """The number of ops that ended without failing. Exact whenever no op is under way."""
         while True:
             count = self.count
             ran, epoch, first = count
             if epoch is None:
                 return ran
             done, op = epoch.done or 0, self.op
-            # An entry that does not count says so before it is done.
+            # `skip` changes `count` before the epoch's `done`.
             if self.count is count:
                 break
         if done < first:
             return ran
-        # An op is over before the epoch says so, and who waited for it looks here then.
+        # An op is over before the epoch's `done` includes it, and its waiter may look here then.
         is_late = op is not None and op.finished and op.number == epoch.segment.base + done
         return ran + done - first + is_late
 
     @property
     def is_in_op(self) -> bool:
-        """True while it runs the function of `op`, as far as can be seen."""
+        """True while it seems to run the function of `op`."""
         op = self.op
         return op is not None and not op.finished
 
@@ -73,33 +73,33 @@ class Worker:
         with current.working(self):
             while True:
                 sleeping.wake(self)
-                # Those that its ops push to; strong, but not while it sleeps.
+                # Its ops push to this engine; a strong reference, but not while it sleeps.
                 current.enter_engine(self.pool.owner())
                 self._work()
-                # Hold nothing while asleep: an op's arrays must be able to go.
+                # Hold nothing while asleep, so that an op's arrays can be freed.
                 self.op = None
                 current.enter_engine(None)
-                # One too many leaves also while there is work: others see to that.
+                # A surplus worker leaves even if there is work: other workers do it.
                 is_over = self.successors or self.pool.slots.is_one_too_many()
                 if is_over or sleeping.rest(self):
                     sleeping.leave(self)
                     return
 
     def is_over(self) -> bool:
-        """True if the worker is to end: the pool is closed, has one too many, or replaced it."""
+        """True if the worker must end: the pool is closed, has one too many, or replaced it."""
         pool = self.pool
         if (pool.is_closed and not pool.heap) or self.successors:
             return True
         return pool.slots.is_one_too_many()
 
     def _work(self) -> None:
-        """Plan and run until there is nothing to do, or others are at it."""
+        """Plan and run until there is nothing to do, or the worker must rest or end."""
         pool = self.pool
         while True:
             op = pool.take()
             if op is not None:
                 if pool.heap or COMBINER.unplanned:
-                    # More than this worker can see to while it runs the op.
+                    # More work than this worker can do while it runs the op.
                     pool.ring()
                 self._run(op)
                 if READY:
@@ -120,7 +120,7 @@ class Worker:
                 return
 
     def _run(self, op: Op) -> None:
-        """Run an op that was planned, unless another thread has claimed it."""
+        """Run a planned op, unless another thread has claimed it."""
         if op.__class__ is DeviceOp:
             self._issue(op)
             return
@@ -135,7 +135,7 @@ class Worker:
             failure = refusal.dropped(op)
         if failure is None:
             self.op = op
-            # 0 where nobody is to know how long the op takes.
+            # 0 if the op's duration is not needed.
             start = time.perf_counter() if pool.spread or ledger.recorder is not None else 0.0
             try:
                 op._result = fn()
@@ -144,7 +144,7 @@ class Worker:
                 ledger.counters.failed_ops.next()
             else:
                 if isinstance(op, PlainOp):
-                    # Others ask for it from now on, and a slot that is not set costs an exception.
+                    # Other threads read it from now on, and an unset slot costs an exception.
                     op._failure = None
                 self.count = self.count[0] + 1, None, 0
                 if ledger.recorder is not None:
@@ -172,16 +172,16 @@ class Worker:
         issuer: Any = op._pool
         self.op = op
         issuer.issue(op)
-        # It may go on, on its stream; this thread is not in it any more.
+        # The op may continue on its stream; this thread is not in it any more.
         self.op = None
 
     def skip(self, index: int) -> None:
-        """The entry at `index` of the log that it drains does not count."""
+        """Do not count the entry at `index` of the segment that it drains."""
         ran, epoch, first = self.count
         self.count = ran + index - first, epoch, index + 1
 
     def failed(self, op: Op, error: BaseException, epoch: int) -> None:
-        """An op failed that was run without a node: from now on it poisons what it wrote."""
+        """An op that ran without a node failed: from now on it poisons the data that it wrote."""
         ledger = self.pool.ledger
         ledger.fail(op, error)
         ledger.counters.failed_ops.next()

@@ -1,1 +1,1 @@
-"""Floor 2. How engines, processes and waits end."""
+"""Floor 2. The ends of engines, processes and waits."""

@@ -1,4 +1,4 @@
-"""Floor 2. The end of an engine that is well: its ops are waited for, then its parts end."""
+"""Floor 2. The regular end of an engine: waits for its ops, then ends its parts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def end(engine: Engine) -> None:
-    """`Engine.close`, and nobody is told of failures."""
+    """`Engine.close` without a report of failures."""
     if engine._is_ended:
         return
     engine._drain(None)
     engine._is_closed = True
     engine._is_plain = engine._is_direct = False
-    # What is in the log before this is waited for, what comes after it is refused.
+    # Ops in the log before this are waited for; later ops are refused.
     COMBINER.log.append(Close(engine))
     COMBINER.plan()
     engine._drain(None)

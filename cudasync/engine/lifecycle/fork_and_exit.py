@@ -1,4 +1,4 @@
-"""Floor 2. When the process forks or ends: what becomes of its engines."""
+"""Floor 2. The engines of a process that forks or exits."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from cudasync.engine.engine import Engine
 
-# Those that are not closed.
+# The engines that are not closed.
 engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-# Called with each engine that is made, by whoever watches all of them.
+# Functions that are called with each new engine, for observers of all engines.
 openings: list[Callable[[Engine], None]] = []
 
 
@@ -41,14 +41,14 @@ def opened(engine: Engine) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    """Let work in flight finish before the interpreter goes, as far as `ending` says.
+    """Let work in flight finish before the interpreter ends, with the limits of `shutdown`.
 
-    What failed and nobody was told of is reported, as it is when one engine closes.
+    Unhandled failures are reported, as when one engine closes.
     """
-    # Here, since it is built upon this file.
+    # Imported here, since that file imports this one.
     from cudasync.engine.lifecycle import shutdown
 
-    # What ended the program; where somebody types, it may have been long ago.
+    # The exception that ended the program; in an interactive session it may be an old one.
     last = None if hasattr(sys, "ps1") else getattr(sys, "last_type", None)
     left = []
     for each in list(engines):
@@ -63,37 +63,37 @@ def _close_all() -> None:
 
 
 def drop(engine: Engine) -> None:
-    """Let no op of `engine` begin any more: run in turn, none would have after Ctrl-C.
+    """Let no op of `engine` begin any more: run in turn, none would have begun after Ctrl-C.
 
-    What is not planned is refused, what is planned fails once it is its turn.
+    Unplanned ops are refused; planned ops fail when their turn comes.
     """
     if engine._serial is not None:
         return
     engine._is_dropped = engine._is_closed = True
     engine._is_plain = engine._is_direct = False
     engine._sealed_at = engine._sealed_at or max(1, COMBINER.place)
-    # A worker that runs what it plans sees that it is no longer the combiner.
+    # This makes a draining worker notice that it is no longer the combiner.
     COMBINER.plan()
 
 
 def abandon(engine: Engine) -> None:
-    """Leave `engine` with ops that do not end: nobody waits for it any more."""
+    """Give up `engine`, whose ops do not end: nobody waits for it any more."""
     drop(engine)
     engine._is_ended = True
     engines.discard(engine)
 
 
 def close_all_first() -> None:
-    """At exit, close engines before what was set up for the devices they use goes."""
+    """At exit, close engines before the exit handlers of their devices run."""
     atexit.unregister(_close_all)
     atexit.register(_close_all)
 
 
 def _orphan_all() -> None:
-    """In a forked child: its engines have no threads, so they are closed. It may make new ones.
+    """In a forked child: close its engines, which have no threads. It may make new engines.
 
-    The parent's other threads are as if suspended for ever, wherever they were: nothing here
-    waits for them, and what they were planning is left behind with the log.
+    The parent's other threads are as if suspended for ever, at any point: nothing here waits for
+    them, and their planning is abandoned with the log.
     """
     unfinished = COMBINER.start_anew()
     for each in list(engines):
@@ -114,11 +114,11 @@ def _orphan_all() -> None:
 
 
 def _orphan(op: Op, cause: ClosedError) -> None:
-    """End `op`. Nobody is called: what callbacks need may be locked for good."""
+    """End `op`. No callback is called: locks that it needs may be taken for ever."""
     op.failure = op.failure or Failure(op.number, op.name, op.push_site, cause)
     op._node = None
     op.finished = True
-    # What it would have written is lost, and said to be.
+    # Its data is lost, so it poisons readers.
     COMBINER.enter_op(op, op.number, COMBINER.epoch.histories_of)
 
 

@@ -1,7 +1,7 @@
-"""Floor 2. Waits that Ctrl-C ended: which ops ran then, and whether they still do.
+"""Floor 2. Waits that Ctrl-C ended: notes the ops that ran then, and checks their end later.
 
-A wait that is interrupted leaves what it waited for running, as it should: a program may go on. But
-what then waits for everything, to clean up, is not to wait for ever: it names what does not end.
+An interrupted wait leaves the awaited ops running, since the program may go on. But a later wait
+for everything, as in a clean-up, must not last for ever: it names the op that does not end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def note(engine: Engine) -> None:
-    """Ctrl-C came up in a wait on `engine`."""
+    """Ctrl-C interrupted a wait on `engine`."""
     if engine._serial is not None:
         return
     issuer: Any = engine._issuer
@@ -34,7 +34,7 @@ def note(engine: Engine) -> None:
 def wait_for_all(engine: Engine) -> None:
     """Wait for all ops pushed so far.
 
-    Raises CudasyncError if one that ran when Ctrl-C ended a wait still does a second later.
+    Raises CudasyncError if an op that ran when Ctrl-C ended a wait still runs a second later.
     """
     issuer: Any = engine._issuer
     if engine._serial is not None or not issuer.interrupted:

@@ -1,4 +1,4 @@
-"""Floor 2. Who is refused: engines of an impossible size, ops of an engine that has closed."""
+"""Floor 2. Refusals: engines of an impossible size, ops of an engine that has closed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def refuse_sizes(pools: Mapping[str, int], streams: int, max_in_flight: int | None) -> None:
-    """ValueError if an engine can not be of that size."""
+    """Raise ValueError for an impossible size of an engine."""
     for name, size in pools.items():
         if size < 1:
             raise ValueError(f"worker pool {name!r} needs at least 1 worker, not {size}")
@@ -34,10 +34,10 @@ def closed() -> ClosedError:
 
 
 def dropped(op: Op) -> Failure:
-    """Why `op`, whose turn it is, does not begin: its engine was left by Ctrl-C."""
+    """The failure of `op`, which does not begin because its engine was left by Ctrl-C."""
     cause = ClosedError("the engine was left by Ctrl-C before this op began")
     failure = Failure(op.number, op.name, op.push_site, cause)
-    # Ctrl-C has told of it.
+    # Ctrl-C has reported it.
     failure.handle()
     return failure
 
@@ -45,7 +45,7 @@ def dropped(op: Op) -> Failure:
 def refuse(op: Op, number: int) -> None:
     """The combiner found `op` behind the close of its engine: end it."""
     op.number = number
-    # Every combiner comes to the same end with it, so it does not matter who says so.
+    # Every combiner gives it the same failure, so any of them may.
     op.failure = op.failure or Failure(number, op.name, op.push_site, closed())
     if claim(op, get_ident()) is not None:
         op._engine._ledger.counters.failed_ops.next()
@@ -53,7 +53,7 @@ def refuse(op: Op, number: int) -> None:
 
 
 def raise_if_refused(op: Op) -> None:
-    """The engine has closed while `op` was pushed: it was either in time, or is refused."""
+    """The engine closed during the push of `op`: raise ClosedError unless it was in time."""
     COMBINER.plan()
     if op.failure is not None and isinstance(op.failure.cause, ClosedError):
         raise without_frames(op.failure.cause)

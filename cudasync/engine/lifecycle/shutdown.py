@@ -1,8 +1,8 @@
-"""Floor 2. The end of an engine whose program was interrupted, failed, or has work that goes on.
+"""Floor 2. The end of an engine after Ctrl-C, after an exception, or with unfinished work.
 
-Who leaves an engine waits for its ops. After Ctrl-C that lasts a second, after an exception as long
-as something gets over. What runs then is stopped if the driver can stop it, else left: Python
-cannot end a thread, and nobody a kernel on a real GPU. One line on stderr says what became of it.
+Leaving an engine waits for its ops: after Ctrl-C for a second, after an exception as long as ops
+end. Work that then still runs is stopped if the driver can stop it, else abandoned: Python cannot
+end a thread, and nobody can end a kernel on a real GPU. One line on stderr reports the outcome.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from cudasync.engine.op import Op
     from cudasync.engine.op_classes import DeviceOp
 
-# How long work may go on without anything getting over, and how often that is looked at.
+# How long work may continue without any op ending: in general, and at the program's end.
 GRACE_S = 1.0
 _PATIENCE_S = 2.0
+# The interval of the checks.
 _LOOK_S = 0.05
-# How often kernels are stopped before they are left, and after how long again.
+# How often kernels are stopped before they are abandoned, and the pause between two attempts.
 _MOST_ATTEMPTS = 4
 _AGAIN_S = 0.3
 # CUDA_ERROR_LAUNCH_TIMEOUT
@@ -45,7 +46,7 @@ _TIMEOUT = 702
 
 @unique
 class Cause(Enum):
-    """Why the engine is left, as the line on stderr begins."""
+    """Why the engine is left: the beginning of the line on stderr."""
 
     END = "the program has ended"
     ERROR = "left by an exception"
@@ -53,9 +54,9 @@ class Cause(Enum):
 
 
 def leave(engine: Engine, error: type[BaseException] | None, *, of_block: bool = False) -> None:
-    """Wait for the ops of `engine`, as far as allowed by what ends its program, and close it.
+    """Wait for the ops of `engine`, with a limit that depends on `error`, and close it.
 
-    With `of_block` it is a `with` block that ends, perhaps by `error`.
+    With `of_block` a `with` block ends, perhaps by `error`.
     """
     cause = Cause.END
     if error is not None and issubclass(error, KeyboardInterrupt):
@@ -92,8 +93,8 @@ def leave(engine: Engine, error: type[BaseException] | None, *, of_block: bool =
 def leave_block(engine: Engine, error: BaseException | None) -> None:
     """The `with` block of `engine` is left, by `error` or by its end.
 
-    The first failure that nobody was told of is raised, the others are reported. Where such
-    warnings are errors they become notes, since one exception can leave the block.
+    The first failure that nobody was told of is raised, the others are reported. If a filter turns
+    such warnings into errors, they become notes, since only one exception can leave the block.
     """
     leave(engine, None if error is None else type(error), of_block=True)
     left = engine._failures.take()
@@ -113,7 +114,7 @@ def leave_block(engine: Engine, error: BaseException | None) -> None:
 
 
 def wait_looking(engine: Engine, look: Callable[[], bool]) -> bool:
-    """Wait for all ops pushed so far and what these push; False once `look()` is, asked often."""
+    """Wait for all ops pushed so far and ops that these push; False once `look()` is False."""
     while True:
         nested = engine._nested.taken
         fence = fences.fence(engine)
@@ -125,7 +126,7 @@ def wait_looking(engine: Engine, look: Callable[[], bool]) -> bool:
 
 
 def in_flight(issuer: Issuer) -> list[tuple[DeviceOp, Timeline]]:
-    """The ops that are on a stream, with their streams, and are not known to be over."""
+    """The ops on streams that are not known to be over, with their streams."""
     found = [(op, t) for t in _timelines(issuer) for op in list(t.in_flight.values())]
     return [(op, timeline) for op, timeline in found if not op.finished]
 
@@ -151,7 +152,7 @@ def _named(name: str, push_site: str) -> str:
 
 
 class _Leave:
-    """One wait at the end: how long it has been for nothing, and what was stopped."""
+    """One wait at the end: its time without progress, and the ops that it stopped."""
 
     def __init__(self, engine: Engine, issuer: Issuer, cause: Cause) -> None:
         self._engine = engine
@@ -160,14 +161,14 @@ class _Leave:
         self._seen = self._progress()
         self._since = time.monotonic()
         self._has_said = False
-        # By number, the streams of the ops that were in flight.
+        # The streams of the ops that were in flight, by op number.
         self._places = {op.number: timeline.name for op, timeline in in_flight(issuer)}
         self._known = set(engine._failures.all())
         self._attempts = 0
         self._left: list[str] = []
 
     def look(self) -> bool:
-        """Called while the engine is waited for; False to give up."""
+        """Called repeatedly during the wait; returns False to give up."""
         now, progress = time.monotonic(), self._progress()
         if progress != self._seen and self._cause is not Cause.INTERRUPT:
             self._seen, self._since = progress, now
@@ -180,7 +181,7 @@ class _Leave:
             self._say_what_is_awaited(flying)
             return True
         if flying and self._attempts < _MOST_ATTEMPTS:
-            # One that is being compiled, or behind another one, is stopped once it runs.
+            # A kernel that is being compiled, or is behind another, is stopped once it runs.
             self._attempts += 1
             self._places |= {op.number: timeline.name for op, timeline in flying}
             devices = dict.fromkeys(timeline.device for _, timeline in flying)
@@ -194,12 +195,12 @@ class _Leave:
         return False
 
     def outcomes(self) -> list[str]:
-        """What became of what had not ended in time."""
-        # The driver may have stopped one by itself, after Ctrl-C.
+        """The outcomes of the ops that had not ended in time."""
+        # After Ctrl-C, the driver may also have stopped a kernel by itself.
         stopped = []
         for failure in self._engine._failures.all():
             if failure not in self._known and (report := _report(failure)):
-                # This line tells of it.
+                # The line on stderr reports it.
                 failure.handle()
                 stopped.append(
                     f"{_named(failure.op_name, failure.push_site)} was stopped on "
@@ -233,13 +234,13 @@ class _Leave:
 
 
 def _report(failure: Failure) -> str:
-    """What the driver said of a kernel that was stopped; nothing if it failed otherwise."""
+    """The driver's report on a stopped kernel; "" if it failed otherwise."""
     cause = failure.cause
     return cause.hint if isinstance(cause, CudaError) and cause.code == _TIMEOUT else ""
 
 
 def _not_begun(engine: Engine) -> list[Op]:
-    """The ops of `engine` that nobody has begun, as far as can be seen."""
+    """The ops of `engine` that seem not to have begun."""
     ops = [*COMBINER.left_in_log(), *list(engine._registered)]
     return [
         op
@@ -259,7 +260,7 @@ def _is_dropped(op: Op) -> bool:
 
 
 def _say(cause: Cause, parts: list[str]) -> None:
-    # Where stderr is closed there is nobody to tell.
+    # stderr may be closed.
     with suppress(Exception):
         sys.stderr.write(f"cudasync: {cause.value}: {'; '.join(parts)}\n")
         sys.stderr.flush()

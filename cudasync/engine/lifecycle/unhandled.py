@@ -1,7 +1,7 @@
-"""Floor 2. The failures of one engine, and the report of those that nobody was told of.
+"""Floor 2. The failures of one engine, and the report of the unhandled ones.
 
-They belong to the engine alone: a cause refers to its traceback, that to frames, and these mostly
-to the engine. What the engine's threads hold would keep an engine alive that nobody else does.
+Only the engine refers to them: a cause refers to its traceback, the traceback to frames, and the
+frames mostly to the engine. If the engine's threads referred to them, a dropped engine would live.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from cudasync.engine.failure import Failure
     from cudasync.engine.op import Op
 
-# How many failures of this process were reported, whatever the warnings filter made of that.
+# The number of reported failures of this process, whatever the warnings filter did.
 REPORTED = Tickets()
 
 
 class Failures:
-    """What failed in one engine and was not cleared; reports what is not handled when it goes."""
+    """The uncleared failures of one engine; reports unhandled ones when the engine ends."""
 
     def __init__(self) -> None:
-        # A dict, since each op that is poisoned adds the failure it carries once more. True for one
-        # that an op of this engine began.
+        # A dict, since each poisoned op adds its failure again. True if the failure began in an op
+        # of this engine.
         self._known: dict[Failure, bool] = {}
 
     def note(self, failure: Failure, op: Op) -> None:
@@ -43,16 +43,16 @@ class Failures:
             failure.dependents.next()
 
     def all(self) -> list[Failure]:
-        """Those that were not cleared, told of or not."""
+        """The uncleared failures, handled or not."""
         return list(self._known)
 
     def first(self) -> Failure | None:
-        """The failure of the op that was pushed first, of those that were not cleared."""
+        """The uncleared failure of the op that was pushed first."""
         left = [failure for failure in list(self._known) if not failure.cleared]
         return min(left, key=_number, default=None)
 
     def clear(self) -> None:
-        """Forget them all; who asks for that knows of them."""
+        """Forget all failures; they count as handled."""
         for failure in list(self._known):
             failure.cleared = True
             failure.handle()
@@ -60,40 +60,40 @@ class Failures:
             self._known.pop(failure, None)
 
     def end(self) -> None:
-        """The engine has ended: report those that nobody was told of, and let go of all."""
+        """The engine has ended: report unhandled failures, and drop the frames of all."""
         try:
             report(self.take())
         finally:
             self.let_go()
 
     def let_go(self) -> None:
-        """Keep no frames any more for those that began here. Others are another engine's."""
+        """Drop the frames of failures that began here. Other failures belong to other engines."""
         for failure, is_own in list(self._known.items()):
             if is_own:
                 failure.let_go()
 
     def disown(self) -> None:
-        """In a forked child: the parent tells of them."""
+        """In a forked child: the parent reports the failures."""
         for failure in list(self._known):
             failure.handle()
 
     def take(self) -> list[Failure]:
-        """Those that nobody was told of, by age; from now on the caller's to report."""
+        """The unhandled failures, the oldest first; the caller must report them."""
         left = [each for each in list(self._known) if not each.cleared and each.handle()]
         return sorted(left, key=_number)
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # The engine is collected, or was closed and has none left. What the interpreter takes apart
-        # at its end was closed before, and can not be told of any more.
-        # Ctrl-C may have come before there were any.
+        # The engine is collected, or was closed and has no failure left. Engines that the
+        # interpreter destroys at its end were closed before, and cannot report any more.
+        # `_known` may be missing, if Ctrl-C came before it was set.
         if getattr(self, "_known", None) and not is_finalizing():
             self.end()
 
 
 def report(failures: Iterable[Failure]) -> None:
-    """Warn of each of these, once; failures of one push site that differ in nothing count as one.
+    """Warn of each failure once; equal failures of one push site count as one.
 
-    Where the filter makes errors of these warnings the first is raised, the others are its notes.
+    If a filter turns these warnings into errors, the first is raised, and the others are its notes.
     """
     alike: dict[tuple[str, str, str], Failure] = {}
     count: Counter[tuple[str, str, str]] = Counter()
@@ -117,8 +117,8 @@ def report(failures: Iterable[Failure]) -> None:
         )
         file, _, line = failure.push_site.rpartition(":")
         try:
-            # At the push, so that filters go by the module that pushed. Without a registry: who is
-            # told once of an op of this place is told of the next one, too.
+            # At the push, so that filters match the pushing module. Without a registry, so that
+            # later failures of this place are reported, too.
             warnings.warn_explicit(warning, UnhandledFailureWarning, file, int(line))
         except UnhandledFailureWarning as error:
             if raised is None:
@@ -130,12 +130,12 @@ def report(failures: Iterable[Failure]) -> None:
 
 
 def disown() -> None:
-    """In a forked child: none were reported yet."""
+    """In a forked child: reset the number of reported failures."""
     REPORTED.__init__()  # type: ignore[misc]
 
 
 def _trace(cause: BaseException) -> str:
-    """The traceback of `cause` from the first frame that is not ours; "" if all are."""
+    """The traceback of `cause` from the first frame of the program; "" if there is none."""
     trace = of_program(cause.__traceback__)
     if trace is None:
         return ""

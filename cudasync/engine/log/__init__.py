@@ -1,1 +1,1 @@
-"""Floor 2. The one order of all pushes, and the combiner that goes through it."""
+"""Floor 2. The total order of all pushes, and the combiner that drains it."""

@@ -1,13 +1,13 @@
-"""Floor 2. Who wants to take over leaves whoever is in an entry the time to come out of it.
+"""Floor 2. Back-off: a superseding thread first gives the combiner time to finish its entry.
 
-Anybody may take over at any moment, and what was done of an entry is then done once more. An entry
-that takes long, and several threads that want to plan: each would begin it anew, and none come to
-its end. So an epoch knows how often its first entry was begun before, and who comes next naps the
-longer, the more often that was, before it takes over all the same. The first time it does so at
-once: mostly the other one is suspended, or runs a long op, and there is little to lose.
+Any thread may take over at any moment, and the entry under way is then entered again. With a long
+entry and several planners, each would begin it anew, and none would finish it. So an epoch counts
+how often its first entry was begun before. A successor naps longer, the larger the count is, and
+then takes over all the same. The first successor takes over at once: mostly the combiner is
+suspended, or runs a long op, and little work is lost.
 
-So nobody waits for ever, also if many are suspended in one entry; and the naps grow with what the
-entry was given already, so they are of the order of the time that it takes.
+So no thread waits for ever, even if many are suspended in one entry. The naps grow with the time
+that the entry has had, so they are of the order of its duration.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cudasync.engine.log.epoch import Epoch
 
-# Each nap is twice as long as the one before. An entry that was begun again n times is left alone
-# for 2 n - 1 of them: 0.1, 0.7, 3.1, 12.7 ms, and so on, four times as long each time.
+# Each nap is twice as long as the last. An entry that was begun again n times gets 2 n - 1 naps:
+# 0.1, 0.7, 3.1, 12.7 ms, and so on, four times as long each time.
 FIRST_NAP_S = 100e-6
-# And no longer than after so many: 13 s. An entry that takes more may be begun for ever.
+# The naps do not grow after so many restarts: 13 s. A longer entry may be begun for ever.
 MOST = 9
 
 
 def give_way(old: Epoch) -> None:
-    """Nap until `old` is out of an entry that was begun before, or over, or has had its time.
+    """Nap until `old` has left the entry that was begun before, or is over, or its time is up.
 
-    Not if it is the calling thread's own, interrupted by what wants to plan now.
+    Return at once if the calling thread owns `old`: then the caller has interrupted it.
     """
     first, nap_s = old.first, FIRST_NAP_S
     if old.owner == get_ident():
         return
     for _ in range(2 * min(old.restarts, MOST) - 1):
-        # `started` is not looked at: who is about to begin may as well.
+        # Not `started`: an owner that is about to begin gets the time as well.
         if old.done != first or old.successor:
             return
         sleep(nap_s)

@@ -1,8 +1,8 @@
-"""Floor 2. The combiner: goes through the log, entry by entry, for all threads and engines.
+"""Floor 2. The combiner: drains the log, entry by entry, for all threads and engines.
 
-Pushing puts an op into the log; that is its place in the one total order. Later some thread plans
-it: the one that is the combiner then. There is one at a time, and any other may supersede it (see
-`log.epoch`), so an entry may be entered twice: what that comes to is in `log.planning`.
+A push puts an op into the log, which gives the op its place in the total order. Later the thread
+that is the combiner plans the op. There is one combiner at a time, and any thread may supersede it
+(see `log.epoch`). So an entry may be entered twice, which `log.planning` makes harmless.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cudasync.engine.op_classes import DataFence
 if TYPE_CHECKING:
     from cudasync.engine.log.epoch import Epoch
 
-# A segment of the log is left behind after this many entries.
+# The number of entries after which a segment of the log is sealed.
 SEGMENT = 4096
 # Host ops that take longer than this are worth a second thread.
 LONG_S = 60e-6
@@ -37,18 +37,18 @@ class Combiner:
 
     def __init__(self) -> None:
         self.log = Log()
-        # A hint: the latest epoch, or one before it.
+        # A hint: the latest epoch, or an earlier one.
         self.epoch = epochs.first(self.log.tail)
         self.ranges: dict[int, IntervalMap] = {0: IntervalMap()}
 
     @property
     def unplanned(self) -> int:
-        """How many entries of the log wait to be planned, roughly; 0 only if none does.
+        """The rough number of unplanned entries of the log; 0 if and only if there are none.
 
-        And if none does, it is 0: what stands behind a SEAL is no entry, nor is the SEAL.
+        Neither a SEAL nor the items behind it are entries.
         """
-        # First how far planning is: what is appended between the two looks is counted. `place` and
-        # `Log.end`, written out: whoever is about to sleep, or has taken an op, asks.
+        # The place of planning first, so that appends between the two looks are counted. `place`
+        # and `Log.end` are inlined: each thread about to sleep, or that took an op, asks.
         epoch = self.epoch
         while epoch.successor:
             epoch = epoch.successor[0]
@@ -60,28 +60,28 @@ class Combiner:
 
     @property
     def place(self) -> int:
-        """How many entries of the log are planned, roughly."""
+        """The rough number of planned entries of the log."""
         latest = epochs.latest(self.epoch)
         return latest.segment.base + (latest.done or 0)
 
     @property
     def progress(self) -> object:
-        """Equal at two moments if no entry was planned in between."""
+        """A value that is equal at two moments if no entry was planned in between."""
         latest = epochs.latest(self.epoch)
         return latest.number, latest.started, latest.done
 
     def tell_of_new(self, start: int, end: int) -> None:
-        """Memory was allocated at [start, end): what is known of these addresses is of memory that
-        is gone, perhaps with a reset of its device, and then nobody told of its end."""
+        """Memory was allocated at [start, end): forget the histories of these addresses. They are
+        about dead memory, perhaps lost in a reset of its device, which nobody reported."""
         region = Region(start, end)
-        # A log that nobody plans does not grow by what a program allocates that pushes nothing.
+        # The check keeps the log from growing in a program that allocates and pushes nothing.
         if self.known_of(region) != []:
             self.log.append(Forget(region))
 
     def known_of(self, region: Region) -> list[History] | None:
-        """The histories of a range; None where an op of it may be planned yet, or is now."""
+        """The histories of a range; None if ops on it may be unplanned."""
         if not self.unplanned:
-            # So ops of that memory are in the map, if they are anywhere.
+            # So all ops on that memory are in the map.
             ranges = latest(self.ranges)
             # IndexError: another thread plans meanwhile.
             with suppress(IndexError):
@@ -89,10 +89,10 @@ class Combiner:
         return None
 
     def is_quiet(self, region: Region) -> bool:
-        """True if nobody has to be waited for who wrote `region`, and nothing failed there."""
+        """True if no unfinished op writes `region`, and nothing failed there."""
         mine = self.epoch
         segment = mine.segment
-        # As in `unplanned`: what is appended between the two looks is counted.
+        # As in `unplanned`: appends between the two looks are counted.
         if mine.done == len(segment.entries) and not mine.successor and not segment.is_sealed:
             ranges = self.ranges.get(mine.histories_of)
             if ranges is not None and ranges.exact.get(region, self) is None:
@@ -101,14 +101,14 @@ class Combiner:
         return known is not None and all(state.is_quiet for state in known)
 
     def start_anew(self) -> list[Op]:
-        """In a forked child: leave the log behind; the ops in it that were not planned."""
+        """In a forked child: start a new log; return the unplanned ops of the old log."""
         left = self.left_in_log()
         self.log.__init__()  # type: ignore[misc]
         self.epoch = epochs.first(self.log.tail, epochs.latest(self.epoch).number + 1)
         return left
 
     def left_in_log(self) -> list[Op]:
-        """The ops that are not planned yet, and some that are."""
+        """The unplanned ops, and some planned ones."""
         segment: Segment | None = epochs.latest(self.epoch).segment
         left: list[Op] = []
         while segment is not None:
@@ -117,9 +117,9 @@ class Combiner:
         return left
 
     def take(self) -> Epoch:
-        """Become the combiner, or go on as such. Waits for nobody, as `epochs.succeed` says."""
+        """Become or remain the combiner. Waits for no thread, but see `epochs.succeed`."""
         mine = self.epoch
-        # `Epoch.is_idle`, written out: who can be seen there knows how far it is.
+        # `Epoch.is_idle`, inlined: `done` of a visible epoch is set.
         if mine.owner == get_ident() and mine.started < mine.done and not mine.is_over:  # type: ignore[operator]
             return mine
         mine = epochs.succeed(mine)
@@ -127,9 +127,9 @@ class Combiner:
         return mine
 
     def plan(self, op: Op | None = None, *, most: int | None = None) -> None:
-        """Plan the log up to `op`, or as long as it is now, or the next `most` entries of it.
+        """Plan the log up to `op`, or up to its present end, or its next `most` entries.
 
-        Waits for nobody, runs no user's code.
+        Waits for no thread, and runs no user's code.
         """
         end = 0 if op is not None else self.log.end
         if most is not None:
@@ -140,7 +140,7 @@ class Combiner:
 
     def reach(self, op: Op) -> Epoch | None:
         """Become the combiner with `op`, which is in the log, as the next entry; None if another
-        thread has planned it. Waits for nobody, runs no user's code."""
+        thread has planned it. Waits for no thread, and runs no user's code."""
         while True:
             mine = self._plan_on(self.take(), op, 0, is_short=True)
             if mine is not None:
@@ -151,14 +151,14 @@ class Combiner:
     def _plan_on(
         self, mine: Epoch, op: Op | None, end: int, *, is_short: bool = False
     ) -> Epoch | None:
-        """Go on until the log ends, or number `end`, or `op` is planned; or, if `is_short`, until
-        `op` is the next. None if that is not so, since another thread is at it."""
+        """Plan until the log ends, or up to number `end`, or until `op` is planned; with `is_short`
+        until `op` is the next entry. None if another thread superseded this one before."""
         entries, base = mine.segment.entries, mine.segment.base
         index = mine.done
         assert index is not None
         while op is not None or base + index < end:
-            # Begun before it is read: to let go of the entry before may run a finaliser that
-            # pushes, and so plans on this very thread.
+            # Begun before it is read: dropping the previous entry may run a finaliser that pushes,
+            # and so plans on this thread.
             mine.started = index
             try:
                 entry = entries[index]
@@ -178,12 +178,12 @@ class Combiner:
                 entries, base = mine.segment.entries, mine.segment.base
                 continue
             if isinstance(entry, Op) and not entry._engine._sealed_at:
-                # `enter`, for what most entries are.
+                # `enter`, inlined for the usual entry.
                 self.enter_op(entry, base + index, mine.histories_of)
             else:
                 self.enter(entry, base + index, mine.histories_of)
             if not mine.is_over:
-                # Else the successor enters it once more, on histories that may not have it yet.
+                # Else the successor enters it again, on histories that may lack it.
                 entries[index] = DONE
             index += 1
             mine.done = index
@@ -194,7 +194,7 @@ class Combiner:
         return mine
 
     def next_segment(self, mine: Epoch) -> Epoch | None:
-        """Go on in the next segment; None when another thread has taken over."""
+        """Go on in the next segment; None if another thread has taken over."""
         following = epochs.enter_next_segment(mine)
         if following is not None:
             self.epoch = following
@@ -217,13 +217,13 @@ class Combiner:
             case Adopt():
                 self.ranges_of(epoch).write(entry.region, History(epoch, entry.op))
             case Close():
-                # The first close is the one that counts.
+                # The first close counts.
                 entry.engine._sealed_at = entry.engine._sealed_at or number
 
     enter_op, is_clear = planning.enter_op, planning.is_clear
 
     def ranges_of(self, epoch: int) -> IntervalMap:
-        """The ranges as the combiner of `epoch` knows them: copied at the first need."""
+        """The interval map of `epoch`, copied at the first need."""
         return ranges_of(self.ranges, epoch)
 
 

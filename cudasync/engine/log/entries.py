@@ -1,6 +1,6 @@
-"""Floor 2. The entries of the log that are no ops: what the combiner does at their place in it.
+"""Floor 2. Log entries that are no ops: actions of the combiner at their place in the order.
 
-Like ops they say whose pool may run them: nobody's.
+Like ops they have a `_pool`: None, since no pool runs them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Forget:
 class Adopt:
     """An entry of the log: `op`, which allocated `region`, is its writer.
 
-    What the range's former owner did is no longer of interest: the driver hands out memory anew
-    only in an order that makes it so.
+    Ops of the range's former owner do not matter: the driver reuses memory only in an order that
+    makes this safe.
     """
 
     __slots__ = ("_pool", "op", "region")

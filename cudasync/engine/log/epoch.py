@@ -1,22 +1,21 @@
-"""Floor 2. Who is the combiner: one thread at a time, and any other may take over at any moment.
+"""Floor 2. Epochs: one thread at a time is the combiner, and any other may take over.
 
-Planning goes through the log entry by entry. The thread that does it holds an `Epoch`: it says in
-`started` which entry it has begun with, looks whether it has a successor, plans, and says in
-`done` how far it is. There is no release: whoever wants to plan becomes the successor of the
-last epoch (`atomic.offer`), marks it as over, and from then on the predecessor at most finishes
-the entry that it has begun. Both store to the epoch first and look at it then, one `started` and
-one `is_over`, so one of them sees the other (`atomic`: two stores to one object). Whether the
-predecessor is in the middle of an entry can be told from `started` and `done`:
+The planning thread holds an `Epoch`. For each entry it stores the entry's index in `started`,
+checks for a successor, plans, and stores its progress in `done`. It never releases the epoch. A
+thread that wants to plan becomes the successor of the last epoch (`atomic.offer`) and marks it as
+over. From then on the predecessor at most finishes the entry that it has begun. The predecessor
+stores `started` and then looks at `is_over`; the successor stores `is_over` and then looks at
+`started`. So one of them sees the other (`atomic`: two stores to one object). `started` and `done`
+show whether the predecessor is inside an entry:
 
-- not in the middle: it will see its successor before it touches anything. Histories go on as they
-  are.
-- in the middle (suspended there, or running the op right now): that entry is planned once more,
-  on copies of the histories it touches. This is what an epoch is: the histories of an older one are
-  copied before use, so what the predecessor may still write to its own is seen by nobody. Where
-  that happens to an entry again and again, its successors give way first: see `log.back_off`.
+- not inside: it will see its successor before it touches anything. The histories stay in use.
+- inside (suspended there, or running the op): the successor plans that entry again, on copies of
+  its histories. This is the purpose of an epoch: histories of an older epoch are copied before
+  use, so nobody sees later writes of the predecessor. If an entry is begun again and again, its
+  successors give way first: see `log.back_off`.
 
-Flat combining (Hendler, Incze, Shavit, Tzafrir 2010) is the idea of the one who does it for all;
-revocable locks (Harris, Fraser 2005) the idea of taking it away.
+The single planner for all threads is flat combining (Hendler, Incze, Shavit, Tzafrir 2010); its
+replacement is a revocable lock (Harris, Fraser 2005).
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ from cudasync.engine.log import back_off
 
 # A worker looks up from the log after this many entries.
 STRETCH = 1024
-# Epochs refer to the next one each. Every so many, those that are left are led past what lies
-# between, so this bounds what an old one keeps.
+# Each epoch refers to the next. After so many epochs, old ones are linked to the latest, so this
+# bounds the chain that an old epoch keeps alive.
 _SHORTENED_EVERY = 32
 
-# The last epochs of so many each, and the segments that were left. See `_shorten`.
+# The last epoch of each such group, and the segments left behind. See `_shorten`.
 Left: TypeAlias = "deque[weakref.ref[Epoch] | weakref.ref[Segment]]"
 
 
 class Epoch:
     """One thread's time as combiner, within one segment of the log.
 
-    `done`, `started` and `histories_of` are written by the owner alone; `done` is None until it has
-    worked out where its predecessor stands, and is the last of them to be written.
+    Only the owner writes `done`, `started` and `histories_of`. `done` is None until the owner knows
+    its predecessor's place, and it is written last.
     """
 
     __slots__ = (
@@ -66,24 +65,25 @@ class Epoch:
         self, number: int, predecessor: Epoch | None, segment: Segment, left: Left
     ) -> None:
         self.owner = get_ident()
-        # Larger than that of every epoch before.
+        # Larger than the number of every earlier epoch.
         self.number = number
         self.segment = segment
-        # How many entries of the segment are planned; the index of the one begun with last.
+        # The number of planned entries of the segment.
         self.done: int | None = None
+        # The index of the last begun entry.
         self.started = -1
-        # How often the entry where it goes on was begun before and left by who was overtaken in it;
-        # if ever, that entry is the one at index `first`.
+        # How often earlier combiners were overtaken in the entry where this epoch goes on; if ever,
+        # that entry has the index `first`.
         self.restarts = 0
         self.first = -1
         # The number of the epoch whose histories are in use.
         self.histories_of = number
         self.predecessor = predecessor
-        # Of the whole log.
+        # Shared by all epochs of the log.
         self.left = left
-        # A cell: who takes over, or once that one is over too, one after it. Nothing is begun any
-        # more once `is_over`, which the successor stores, and whoever finds it suspended before it
-        # has.
+        # A cell: the next epoch, or once that is over too, a later one. The owner begins no entry
+        # once `is_over`. The successor stores it, or a thread that finds the successor suspended
+        # before that store.
         self.successor: list[Epoch] = []
         self.is_over = False
 
@@ -94,24 +94,24 @@ class Epoch:
 
 
 def first(segment: Segment, number: int = 0) -> Epoch:
-    """The epoch that begins a log."""
+    """The first epoch of a log."""
     made = Epoch(number, None, segment, deque())
     made.done = 0
     return made
 
 
 def latest(epoch: Epoch) -> Epoch:
-    """The epoch that has no successor yet, from one that may have."""
+    """The epoch without a successor, found from `epoch`."""
     while epoch.successor:
         epoch = epoch.successor[0]
     return epoch
 
 
 def succeed(old: Epoch) -> Epoch:
-    """Become the successor of the latest epoch. Never waits for another thread to go on, but may
-    nap where an entry is begun again and again: see `log.back_off`."""
+    """Become the successor of the latest epoch. Never waits for another thread's progress, but may
+    nap if an entry is begun again and again: see `log.back_off`."""
     while True:
-        # `latest`, written out.
+        # `latest`, inlined.
         while old.successor:
             old = old.successor[0]
         if old.restarts and old.done == old.first <= old.started:
@@ -123,8 +123,8 @@ def succeed(old: Epoch) -> Epoch:
             break
     # The store before the look at `started`.
     old.is_over = True
-    # A predecessor that had not worked out its own place has done nothing, and never will: but it
-    # may not have marked its own predecessor yet.
+    # A predecessor that does not know its own place has done nothing, and never will. But it may
+    # not have marked its own predecessor as over.
     while (done := old.done) is None:
         old = old.predecessor or old
         old.is_over = True
@@ -139,7 +139,7 @@ def succeed(old: Epoch) -> Epoch:
         new.restarts += 1
     new.started = done - 1
     new.done = done
-    # Not needed any more, and else the first epoch would live as long as the last.
+    # Not needed any more; a kept link would keep the first epoch alive as long as the last.
     new.predecessor = None
     if not new.number % _SHORTENED_EVERY:
         _shorten(new)
@@ -148,7 +148,7 @@ def succeed(old: Epoch) -> Epoch:
 
 
 def enter_next_segment(old: Epoch) -> Epoch | None:
-    """The owner of `old` has come to the end of its segment: go on in the next one.
+    """The owner of `old` is at the end of its segment: go on in the next segment.
 
     None if another thread has taken over meanwhile.
     """
@@ -165,26 +165,25 @@ def enter_next_segment(old: Epoch) -> Epoch | None:
 
 
 def _shorten(latest: Epoch) -> None:
-    """Let what was left, and is still referred to, lead straight to `latest`.
+    """Link the living epochs and segments in `left` directly to `latest`.
 
-    Epochs and segments refer to the next one each, so whoever has hold of an old one would keep the
-    log of all that came after it: an op that a worker runs for hours as the combiner, or the frames
-    of an exception that somebody keeps. From an old epoch it is at most so many to one that is led
-    on from here. Nobody plans what lies between any more; who has looked at a cell before goes the
-    long way; and who comes too late to be a successor finds that another one is first in the cell,
-    whichever.
+    Each epoch and segment refers to the next, so a reference to an old one would keep all later log
+    alive. A combiner that runs an op for hours has such a reference, and the frames of a kept
+    exception. From any old epoch, at most `_SHORTENED_EVERY` links lead to an epoch linked here.
+    Nobody plans the skipped entries any more. A thread that looked at a cell before follows the
+    longer chain. A thread too late to be a successor finds the cell taken, by whichever epoch.
     """
     left = latest.left
     for _ in range(len(left)):
         try:
             each = left.popleft()
         except IndexError:
-            # Another thread does the same.
+            # Another thread has emptied it.
             return
         old = each()
         if old is None:
             continue
-        # Else the owner of `latest` was suspended right here, and others are ahead of it.
+        # Else the owner of `latest` was suspended here, and other threads are ahead of it.
         if isinstance(old, Segment):
             if old.base < latest.segment.base:
                 old.following[0] = latest.segment

@@ -1,4 +1,4 @@
-"""Floor 2. Fences: ops without a function, to wait for what others wrote, or for everything."""
+"""Floor 2. Fences: ops without a function, to wait for the writers of data, or for all ops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Fences:
     """Ends fences where they become ready: there is nothing to run."""
 
     def put(self, op: Op) -> None:
-        # Not here: each of a thousand fences in a row would end inside of the one before it.
+        # Not ended here: in a chain, each of a thousand fences would end inside the previous one.
         READY[op] = None
 
     def issue(self, op: Op) -> None:
@@ -37,14 +37,14 @@ class _Fences:
         """A fence ends with the last op before it."""
 
     def watch(self, op: Op) -> None:
-        """What comes before it is watched as soon as it is planned."""
+        """Its predecessors are watched as soon as it is planned."""
 
 
 _FENCES = _Fences()
 
 
 def behind(engine: Engine, variables: list[Var], regions: list[Region]) -> DataFence:
-    """A fence that is over once the ops are that wrote these last; poisoned as they are."""
+    """A fence that is over once the last writers of these are; they poison it if they failed."""
     made = DataFence()
     made._reads = tuple(variables)
     if regions:
@@ -54,9 +54,9 @@ def behind(engine: Engine, variables: list[Var], regions: list[Region]) -> DataF
 
 
 def fence(engine: Engine) -> Fence:
-    """A fence that is over once every op is that `engine` was pushed before.
+    """A fence that is over once every earlier op of `engine` is.
 
-    The one made last will do where nothing was pushed since: whoever polls leaves no more behind.
+    If nothing was pushed since the last fence, return that: polling makes no further fences.
     """
     last = engine._last_fence()
     if last is not None and not last.finished and last.number + 1 == COMBINER.log.end:
@@ -69,9 +69,9 @@ def fence(engine: Engine) -> Fence:
 
 
 def wait_for_all(engine: Engine, timeout: float | None) -> None:
-    """Wait until every op that `engine` was pushed, and what these push, has finished.
+    """Wait until every op of `engine`, and each op that these push, has finished.
 
-    Raises TimeoutError when `timeout` seconds have passed first.
+    Raises TimeoutError after `timeout` seconds.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:

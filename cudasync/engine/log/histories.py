@@ -1,8 +1,7 @@
-"""Floor 2. The histories that an op touches, as the combiner of an epoch knows them.
+"""Floor 2. The histories that an op touches, in the version of an epoch.
 
-True throughout: a history of an older epoch is copied before it is used, so what a combiner that
-was overtaken may still write is seen by nobody. The largest epoch is the one that counts: who was
-overtaken can only add smaller ones.
+Invariant: a history of an older epoch is copied before use, so nobody sees later writes of an
+overtaken combiner. The largest epoch counts: an overtaken combiner can only add smaller epochs.
 """
 
 from __future__ import annotations
@@ -19,33 +18,33 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.variable import Var
     from cudasync.engine.op_classes import DeviceOp
 
-    # The map's `exact`; what is read; what is written; how many of these, the first, are read, too,
-    # and may not be among the former.
+    # The map's `exact`; histories read; histories written; how many of the written ones, from the
+    # first on, are also read and may be missing among the read ones.
     Found: TypeAlias = tuple[object, list[History], list[History], int]
 
 T = TypeVar("T")
 
 
 class Known:
-    """The histories that a launch touches, found once, as long as the ranges are as they were.
+    """The histories that a launch touches, valid as long as the ranges are unchanged.
 
-    Not those of variables, which may be forgotten (`let_rest`).
+    Histories of variables are not included, since they may be forgotten (`let_rest`).
     """
 
     __slots__ = ("found", "latest")
 
     def __init__(self) -> None:
         self.found: Found = (None, [], [], 0)
-        # The number of the latest op that was pushed by these; -2 where that is not known.
+        # The number of the latest op that was pushed with these; -2 if unknown.
         self.latest = -2
 
 
 class Made:
-    """`latest` is another object whenever a variable has got a history since.
+    """`latest` becomes a new object whenever a variable gets a history.
 
-    Only combiners make histories, and one that was overtaken has made none that counts. So a
-    combiner that finds the object of an earlier look, by whichever thread, knows that none was made
-    in between. Who looks takes the object first; who makes a history stores it last.
+    Only combiners make histories, and histories of an overtaken combiner do not count. So if a
+    combiner finds the same object as at an earlier look, by any thread, no history was made in
+    between. A reader takes the object first; a combiner that makes a history stores it last.
     """
 
     __slots__ = ("latest",)
@@ -58,10 +57,10 @@ MADE = Made()
 
 
 def find(op: DeviceOp, ranges: IntervalMap) -> Found | None:
-    """The histories that `op` touches; None if one of the ranges that it writes has several, or one
-    that it touches is a gap.
+    """The histories that `op` touches; None if a written range has several histories, or a touched
+    range is a gap.
 
-    It changes nothing, but that ranges may be split where those of `op` end.
+    The only possible change is a split of ranges at the ends of the ranges of `op`.
     """
     assert op._regions is not None
     only_read, updated, written = op._regions
@@ -93,13 +92,13 @@ def find(op: DeviceOp, ranges: IntervalMap) -> Found | None:
 
 
 def _find_split(op: DeviceOp, ranges: IntervalMap) -> Found | None:
-    """`find` for ranges that are parts of others, or made of several."""
+    """`find` for ranges that are parts of map ranges, or consist of several."""
     assert op._regions is not None
     only_read, updated, written = op._regions
     if Everywhere in map(type, only_read):
-        # Of what it finds, not all poisons it: see `unheard`.
+        # Not all histories that it finds poison it: see `unheard`.
         return None
-    # Before any history is found: it forgets some, and a split takes from what was found before.
+    # Before any look-up: `sweep` forgets histories, and a later split would change found ones.
     ranges.sweep()
     for region in written:
         ranges.read(region)
@@ -120,7 +119,7 @@ def _find_split(op: DeviceOp, ranges: IntervalMap) -> Found | None:
 
 
 def history_of(variable: Var, epoch: int) -> History:
-    """The history of a variable as the combiner of `epoch` knows it: copied at the first need."""
+    """The history of a variable in `epoch`, copied at the first need."""
     histories = variable._histories
     history = histories.get(epoch)
     if history is None:
@@ -130,7 +129,7 @@ def history_of(variable: Var, epoch: int) -> History:
         else:
             fresh = known.copy(epoch)
         history = histories.setdefault(epoch, fresh)
-        # Behind it: who has seen the new mark sees the history, too.
+        # After it: a thread that sees the new mark also sees the history.
         MADE.latest = object()
         if len(histories) > 1:
             drop_older(histories, epoch)
@@ -140,9 +139,9 @@ def history_of(variable: Var, epoch: int) -> History:
 def let_rest(variable: Var, epoch: int) -> None:
     """Forget the history of a variable, which is at rest in `epoch`.
 
-    Nobody may keep it: see `Known`.
+    Nobody may keep the history: see `Known`.
     """
-    # First the mark: what overtaken combiners add of older epochs does not count any more.
+    # First the mark: it voids histories of older epochs that overtaken combiners add.
     variable._rested[epoch] = None
     if len(variable._rested) > 1:
         drop_older(variable._rested, epoch)
@@ -150,7 +149,7 @@ def let_rest(variable: Var, epoch: int) -> None:
 
 
 def ranges_of(by_epoch: dict[int, IntervalMap], epoch: int) -> IntervalMap:
-    """The ranges as the combiner of `epoch` knows them: copied at the first need."""
+    """The interval map of `epoch`, copied at the first need."""
     ranges = by_epoch.get(epoch)
     if ranges is None:
         known = latest(by_epoch)
@@ -161,9 +160,9 @@ def ranges_of(by_epoch: dict[int, IntervalMap], epoch: int) -> IntervalMap:
 
 
 def latest(by_epoch: dict[int, T]) -> T | None:
-    """What belongs to the largest epoch, None if there is nothing."""
+    """The value of the largest epoch; None if there is none."""
     while by_epoch:
-        # Not one step: a combiner that was overtaken may drop the largest, for a larger one.
+        # Not one step: an overtaken combiner may drop the largest in favour of a larger one.
         found = by_epoch.get(max(list(by_epoch), default=0))
         if found is not None:
             return found
@@ -171,8 +170,8 @@ def latest(by_epoch: dict[int, T]) -> T | None:
 
 
 def drop_older(by_epoch: dict[int, T], epoch: int) -> None:
-    """Drop what belongs to epochs before `epoch`."""
-    # A combiner of an older epoch may add its own once more: the largest is the one that counts.
+    """Drop the values of epochs before `epoch`."""
+    # A combiner of an older epoch may add its own again: the largest epoch counts.
     for each in list(by_epoch):
         if each < epoch:
             by_epoch.pop(each, None)

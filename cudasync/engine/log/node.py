@@ -1,11 +1,11 @@
-"""Floor 2. What is kept of an op once somebody else has to do with it, and how ops end.
+"""Floor 2. The plan, listeners and sleepers of an op, and the end of ops.
 
-Most host ops are run by the worker that plans them and never have a `Node`. One is made for an op
-that waits, is waited for, failed, or runs while another thread plans.
+The worker that plans a host op usually runs it, and the op never has a `Node`. A node is made for
+an op that waits, is waited for, failed, or runs while another thread plans.
 
-An op is over once `finished` is set; its result and failure are written by then. After that who was
-waiting is told. Telling is harmless to repeat, so a thread that is suspended in the middle of it
-can be stood in for: `tell_for_others`.
+An op is over once `finished` is set; its result and failure are written before. After that its
+waiters are notified. Notification is harmless to repeat, so other threads can notify for a
+suspended one: `tell_for_others`.
 """
 
 from __future__ import annotations
@@ -22,60 +22,60 @@ if TYPE_CHECKING:
     from cudasync.engine.engine import Engine
     from cudasync.engine.op import Op
 
-# The node of each op that is not over and has one: where threads agree on the first one made.
+# The nodes of unfinished ops: here threads agree on the first node made for an op.
 _NODES: dict[Op, Node] = {}
-# In the gate of a plan until all that the op waits for has been asked to tell.
+# In the gate of a plan until the gate is a listener of all predecessors.
 PLANNING: Final = object()
 
 
 class Place(Protocol):
-    """Who takes ops that are ready: a worker pool, the issuer of an engine, the serial engine."""
+    """The taker of ready ops: a worker pool, the issuer of an engine, the serial engine."""
 
     def put(self, op: Op) -> None:
-        """Take an op that nothing blocks. Never blocks; the same op may come more than once."""
+        """Take an op that nothing blocks. Never blocks; the same op may come repeatedly."""
 
     def query(self, op: Op) -> None:
         """Find out whether an op that runs elsewhere has ended. Never blocks."""
 
     def watch(self, op: Op) -> None:
-        """See to it that the end of an op is noticed without anybody asking."""
+        """Ensure that the end of an op is noticed without a query."""
 
 
 class Listener(Protocol):
-    """What can be told that an op is over, or issued."""
+    """An object that is notified when an op is over, or issued."""
 
     def notify(self, op: Op) -> None:
-        """`op` need not be waited for any more. May come more than once."""
+        """`op` need not be waited for any more. May be called repeatedly."""
 
 
 class Aside(Bell):
-    """Wakes somebody who does not raise what the op failed with."""
+    """Wakes a thread that does not raise the op's failure."""
 
     __slots__ = ()
 
 
 class JoinGate(Gate):
-    """What an op has to come after; the first one made for an op is the one that holds.
+    """The predecessors of an op; the first gate made for an op counts.
 
-    It does not matter which: two combiners find the same ops, but for those that ended meanwhile.
+    Any gate would do: two combiners find the same ops, except ops that ended meanwhile.
     """
 
     __slots__ = ("before", "op", "sources")
 
     def __init__(self, op: Op | None, before: dict[Any, None], sources: tuple[Op, ...]) -> None:
-        """`before` becomes the gate: it must be nobody else's."""
-        # None once it is over: op, node and plan are else left to the garbage collector.
+        """`before` becomes the gate: nobody else may use it."""
+        # None once the op is over: else op, node and plan form a reference cycle.
         self.op: Op | None = op
-        # Ops that must come before this one and were not over when it was planned.
+        # The predecessors that were unfinished when the op was planned.
         self.before: tuple[Op, ...] = tuple(before)
-        # Writers of what the op reads; if one fails, the op is poisoned.
+        # Writers of the op's reads; if one fails, the op is poisoned.
         self.sources = sources
         before[PLANNING] = None
-        # `Gate.__init__`, and below `Gate.arrive`, written out.
+        # `Gate.__init__`, and below `Gate.arrive`, inlined.
         self._awaited = before
 
     def let_go(self) -> None:
-        """The op is over, or has another plan: what it came after is of no interest any more."""
+        """The op is over, or has another plan: drop the references to its predecessors."""
         self.before = self.sources = ()
         self.op = None
 
@@ -89,7 +89,7 @@ class JoinGate(Gate):
 
 
 class TracedGate(JoinGate):
-    """That of an op that may run in part, or one of whose sources may fail in part."""
+    """The gate of an op that may run in part, or has a source that may fail in part."""
 
     __slots__ = ("origins",)
 
@@ -104,29 +104,29 @@ class TracedGate(JoinGate):
         self.origins = NOWHERE
 
 
-# The gate of every op that nothing blocks and nothing poisons: who plans such an op puts it itself.
+# The gate of every op that nothing blocks or poisons: the planner of such an op puts it itself.
 OPEN: Final = JoinGate(None, {}, ())
 
 
 class Node:
     """JoinGate, listeners and sleepers of one op.
 
-    Who wants to be told appends itself and then looks at `op.finished` (or whether it is issued);
-    who ends the op sets that first and then goes through the list. So one of them sees the other;
-    and if both do, the listener is told twice, which is harmless.
+    A listener appends itself and then looks at `op.finished` (or whether the op is issued). The
+    ender sets `finished` and then goes through the list. So one of the two threads sees the other;
+    if both do, the listener is notified twice, which is harmless.
     """
 
     __slots__ = ("callbacks", "gates", "is_planned", "issue_listeners", "listeners", "sleepers")
 
     def __init__(self) -> None:
         self.gates: list[JoinGate] = []
-        # Set when planning is done with the op, for good.
+        # Set for good when the op is planned.
         self.is_planned = False
         self.listeners: list[Listener] = []
-        # Those who only need a device op to be issued: from then on the driver can wait.
+        # Listeners for the issue of a device op: from then on the driver can wait.
         self.issue_listeners: list[Listener] = []
         self.sleepers: list[Bell] = []
-        # An `Inbox`, written out: append, and pop the first.
+        # An `Inbox`, inlined: append, and pop the first.
         self.callbacks: list[Callable[[], None]] = []
 
     @property
@@ -135,22 +135,22 @@ class Node:
 
 
 def of(op: Op) -> Node:
-    """The node of `op`, made if need be: the first one made is the one that counts."""
+    """The node of `op`, made if needed: the first node made counts."""
     node = op._node
     if node is None:
         node = _NODES.setdefault(op, Node())
         if not op.finished:
             op._node = node
         if op.finished:
-            # The first one may have gone from there already, and this be a second: it must not
-            # take the place of the one that has the plan.
+            # The first node may have left `_NODES`, and this be a second: it must not replace the
+            # node that has the plan.
             _NODES.pop(op, None)
             return op._node or node
     return node
 
 
 def origins_of(op: Op) -> Origins:
-    """Where what `op` reads came from. It is planned, and it or a source is of several steps."""
+    """The origins of the data that `op` reads. It is planned; it or a source has several steps."""
     gate = gate_of(op)
     assert isinstance(gate, TracedGate)
     return gate.origins
@@ -163,18 +163,18 @@ def gate_of(op: Op) -> JoinGate:
 
 
 def before_of(op: Op) -> tuple[Op, ...]:
-    """What `op`, which is planned and not over, has to come after."""
+    """The predecessors of `op`, which is planned and not over."""
     return op._before if op._before is not None else gate_of(op).before
 
 
 def is_planned(op: Op) -> bool:
-    """True once nothing is left to do for the combiner with `op`."""
+    """True once the combiner has nothing left to do for `op`."""
     node = op._node
     return op.finished or op._before is not None or (node is not None and node.is_planned)
 
 
 def finish(op: Op) -> None:
-    """End `op`, whose result or failure is written. Harmless to repeat, also at the same time."""
+    """End `op`, whose result or failure is written. Harmless to repeat, also concurrently."""
     op.finished = True
     node = op._node
     if node is not None:
@@ -184,18 +184,18 @@ def finish(op: Op) -> None:
 
 
 def tell(op: Op, node: Node) -> None:
-    """Tell whoever waits for `op` that it is over."""
+    """Notify all waiters that `op` is over."""
     if op.failure is not None and _is_raised(node):
-        # Also if somebody closes the engine before they are awake.
+        # Now, since the engine may be closed before the sleepers are awake.
         op.failure.handle()
-    # Copies, which meet each append in the list's own lock: see the table of pairs in DESIGN.md.
+    # Copies, ordered with each append by the list's lock: see the table of pairs in DESIGN.md.
     for listener in node.listeners.copy():
         listener.notify(op)
     for listener in node.issue_listeners.copy():
         listener.notify(op)
     op._engine._registered.pop(op, None)
     _NODES.pop(op, None)
-    # What it came before and after is history: else each op would keep all others alive.
+    # Drop the links to other ops: else each op would keep all others alive.
     if node.listeners:
         node.listeners = []
     if node.issue_listeners:
@@ -210,12 +210,12 @@ def tell(op: Op, node: Node) -> None:
 
 
 def _is_raised(node: Node) -> bool:
-    """True if one of those who sleep raises what the op failed with."""
+    """True if at least one sleeper raises the op's failure."""
     return not all(isinstance(each, Aside) for each in list(node.sleepers))
 
 
 def tell_for_others(engine: Engine) -> None:
-    """Do for threads that are suspended what is left to do for ops that they have ended."""
+    """Finish the notifications of suspended threads for ops that they have ended."""
     for op in list(engine._registered):
         if op.finished:
             finish(op)
@@ -228,8 +228,8 @@ def call_back(op: Op, node: Node) -> None:
             callback = node.callbacks.pop(0)
         except IndexError:
             return
-        # Its owner was told that an exception of it is lost: also one that means to end a thread or
-        # a task, since this is neither.
+        # Exceptions of callbacks are lost, as documented: also an exception that should end a
+        # thread or a task, since this is neither.
         try:
             current.call(op, callback)
         except KeyboardInterrupt:

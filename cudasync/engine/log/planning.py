@@ -1,10 +1,10 @@
-"""Floor 2. Planning one op: what it must come after, from the histories of what it accesses.
+"""Floor 2. Planning one op: finds its predecessors in the histories of its accesses.
 
-That is a function of the log before the op, so it does not matter who plans it, and does it twice:
+The plan is a function of the log before the op, so any thread may plan the op, also twice:
 
-- the join gate is published first (the first one published holds), then the histories are changed,
-  then the ops before it are asked to notify;
-- each store sets what planning the op once more would set again.
+- the join gate is published first (the first published gate counts), then the histories change,
+  then the gate becomes a listener of the predecessors;
+- each store sets the value that planning the op again would set.
 
 `enter_op` and `is_clear` are methods of the combiner, which comes here with each op of the log.
 """
@@ -32,23 +32,23 @@ _SALVAGE = attrgetter("_salvage")
 
 
 def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
-    """Plan `op`, and hand it on if nothing blocks it."""
+    """Plan `op`, and give it to its place if nothing blocks it."""
     is_over = op.finished
     if is_over and op.failure is None and op._node is None and op._before is None:
-        # It has run and left nothing to remember. (With `_before`, its push has issued it: it
-        # may have overwritten what a failure had poisoned, on histories that were copied since.)
+        # It has run and left nothing to remember. (With `_before`, its push has issued it: it may
+        # have healed poisoned data, on histories that were copied since.)
         op.number = number
         return
     ranges = self.ranges_of(epoch) if op._regions is not None else None
     reads: list[History] = []
     writes: list[History] = []
-    # A comprehension over nothing costs a call all the same.
+    # Even an empty comprehension costs a call.
     if op._reads:
         reads = [each._histories.get(epoch) or history_of(each, epoch) for each in op._reads]
     if op._writes:
         writes = [each._histories.get(epoch) or history_of(each, epoch) for each in op._writes]
     overwritten: tuple[Region, ...] = ()
-    # What orders the op and does not poison it.
+    # Histories that order the op and do not poison it.
     unheard: list[History] = []
     if ranges is not None:
         assert op._regions is not None
@@ -77,11 +77,11 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
                 made = _plan(op, sources, seen, reads, ranges)
             else:
                 made = OPEN
-            # `offer`, written out.
+            # `offer`, inlined.
             gates.append(made)
             gate = gates[0]
             if gate is not made and made is not OPEN:
-                # Nobody looks at it, nor lets go for it when the op is over.
+                # Nobody uses the lost gate, or clears it when the op is over.
                 made.let_go()
     if op.__class__ is PlainOp:
         op._number = number
@@ -107,7 +107,7 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
         for before in gate.before:
             kind = before.__class__
             if kind is PlainOp or kind is FullOp or kind is ShortOp:
-                # `_listen`, written out for what says itself when it is over.
+                # `_listen`, inlined for ops that notify by themselves.
                 (before._node or nodes.of(before)).listeners.append(gate)
                 if before.finished:
                     gate.arrive(before)
@@ -116,14 +116,14 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
         gate.notify(PLANNING)
     node.is_planned = True
     if op.finished:
-        # It ended while it was entered: perhaps nobody knew of the plan.
+        # It ended while it was entered: its ender may not have seen the plan.
         op._engine._registered.pop(op, None)
         if gate is not OPEN:
             gate.let_go()
 
 
 def is_clear(self: Combiner, op: Op, epoch: int) -> bool:
-    """True if `op` may run at once, and need not be remembered while the combiner runs it."""
+    """True if `op` may run at once, and needs no histories while the combiner runs it."""
     resolved = op._resolved
     if resolved is None or resolved.has_histories():
         for variable in op._reads + op._writes:
@@ -131,7 +131,7 @@ def is_clear(self: Combiner, op: Op, epoch: int) -> bool:
                 if not history_of(variable, epoch).rest():
                     return False
                 if resolved is not None:
-                    # At rest is as good as none, and is seen sooner the next time.
+                    # Without a history the next check of the variable is faster.
                     let_rest(variable, epoch)
     if op._regions is not None:
         ranges = self.ranges.get(epoch)
@@ -146,7 +146,7 @@ def is_clear(self: Combiner, op: Op, epoch: int) -> bool:
                 if not there:
                     ranges.note_untouched(region)
                 for history in there:
-                    # Only its own histories are a combiner's to change.
+                    # A combiner may change only histories of its own epoch.
                     if not (history.rest() if history.epoch == epoch else history.is_quiet):
                         return False
     return True
@@ -159,15 +159,15 @@ def _plan(
     known: list[History],
     ranges: IntervalMap | None,
 ) -> JoinGate:
-    """What `op` has to come after, from the histories before it; `known` has those of the variables
-    that it reads, first."""
+    """The gate of `op`, from the histories before it; `known` begins with the histories of the
+    variables that it reads."""
     before, sources = predecessors(reads, writes) if reads or writes else ({}, {})
     if op.__class__ is Fence:
         for each in reversed(list(op._engine._registered)):
             if not each.finished:
                 before[each] = None
                 if isinstance(each, Fence):
-                    # It comes after all that were planned before it.
+                    # That fence comes after all ops planned before it.
                     break
     before.pop(op, None)
     if sources and (op._salvage is not None or any(map(_SALVAGE, sources))):
@@ -177,9 +177,9 @@ def _plan(
 
 
 def _listen(before: Op, op: Op, gate: JoinGate) -> bool:
-    """Have `gate` told about `before`; False if it need not be waited for."""
+    """Make `gate` a listener of `before`; False if `before` need not be waited for."""
     node = before._node or nodes.of(before)
-    # First the listener, then the look: who ends or issues `before` does it the other way round.
+    # First the listener, then the look: the thread that ends or issues `before` does the reverse.
     if isinstance(op, DeviceOp) and isinstance(before, DeviceOp) and not op._is_blocking:
         # Once it is issued, the driver can do the waiting.
         node.issue_listeners.append(gate)

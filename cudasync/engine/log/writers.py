@@ -1,4 +1,4 @@
-"""Floor 2. Which op wrote some memory last, as far as that is remembered: for reports."""
+"""Floor 2. The last writer of some memory, if it is still known: for reports."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def last_writer(region: Region) -> Op | None:
-    """The op that wrote the first of these bytes that one is remembered for.
+    """The last writer of the first of these bytes that has a known writer.
 
-    None if none is: what orders nothing any more may be forgotten. An allocation is no writer.
+    None if no byte has one: writers that order nothing may be forgotten. An allocation is no
+    writer.
     """
     ranges = latest(COMBINER.ranges)
     histories = []
