@@ -1,8 +1,8 @@
-"""A trace as text: one row a stream or worker, one letter a kind of op, time from left to right.
+"""A trace as text: a row for each stream or worker, a letter for each name of an op.
 
-A column shows the op that filled most of it, and a dot where the place was idle. Streams
-are drawn against the device's clock and workers against the wall clock, each from its first
-op to its last, unless the caller says that all times are of one clock.
+Time runs from left to right. A column shows the op that filled most of it, and a dot for an idle
+place. Streams have the device's clock and workers the wall clock, each from its first op to its
+last, unless the caller names one clock for all times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def chart(
 ) -> list[str]:
     """The lines of the chart, none longer than `width` characters.
 
-    `clock` names the one that timed all entries; without it there are two, of no common origin.
+    `clock` names the clock of all entries; without it there are two clocks without a common origin.
     """
     drawn = [entry for entry in entries if entry.kind != "memory"]
     letters = _letters(entry.name for entry in sorted(drawn, key=lambda entry: entry.queued_us))
@@ -78,7 +78,7 @@ def _row(
         last = min(int((entry.end_us - begin) / step), columns - 1)
         for column in range(first, last + 1):
             left, right = begin + column * step, begin + (column + 1) * step
-            # Ops of no length still show where nothing else does.
+            # An op of no length is shown if no other op is.
             share = max(min(entry.end_us, right) - max(entry.start_us, left), step * 1e-9)
             if share > filled[column]:
                 filled[column] = share
@@ -87,12 +87,12 @@ def _row(
 
 
 def _busy(entries: Sequence[TraceEntry], begin: float, end: float) -> float:
-    """The share of the time in which a place did something; ops of one place do not overlap."""
+    """The share of the time in which a place was busy; ops of one place do not overlap."""
     return sum(entry.end_us - entry.start_us for entry in entries) / ((end - begin) or 1.0)
 
 
 def _letters(names: Iterable[str]) -> dict[str, str]:
-    """A character for each name: its initial for the first that has it, then what is left."""
+    """A character for each name: its initial for the first name with it, else a free one."""
     letters: dict[str, str] = {}
     for name in names:
         letters.setdefault(name, "")
@@ -123,7 +123,7 @@ def _duration(time_us: float) -> str:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names of places as a person counts: worker 2 before worker 10, and devices before both."""
+    """Names of places in natural order: worker 2 before worker 10, and devices before both."""
     return sorted(names, key=lambda name: [(s, int(n or 0)) for s, n in _PARTS.findall(name)])
 
 

@@ -1,7 +1,7 @@
 """Image filters on device arrays: each launches one or two of the shipped kernels.
 
-A plane is a (height, width) float32 array, 0 black and 1 white. Every filter returns a new array,
-or the one given as `target`, and returns before the device has computed anything.
+A plane is a (height, width) float32 array, 0 black and 1 white. Every filter returns a new array at
+once, before the device has computed it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import cudasync as cs
 from cudasync.array.shipped import kernel_file
 
 _BLOCK = 256
-# One round of blocks folds a whole plane; a second, single block folds what they leave.
+# A first launch folds a whole plane by blocks; a second launch of one block folds their results.
 _REDUCTION_BLOCKS = 64
 
 
@@ -31,7 +31,7 @@ def luma(colour: cs.Array) -> cs.Array:
 
 
 def recolour(colour: cs.Array, before: cs.Array, after: cs.Array) -> cs.Array:
-    """`colour` with each pixel made brighter or darker as its luma went `before` to `after`."""
+    """`colour` with each pixel brighter or darker, as its luma changed from `before` to `after`."""
     result = cs.empty_like(colour)
     _pointwise("luma", "recolour", before.size, colour, before, after, result)
     return result
@@ -51,7 +51,7 @@ def gaussian_blur(plane: cs.Array, weights: np.ndarray) -> cs.Array:
 
 
 def sobel(plane: cs.Array) -> cs.Array:
-    """Edge strength, 0 where nothing changes."""
+    """Edge strength, 0 for a constant plane."""
     height, width = plane.shape
     edges = cs.empty_like(plane)
     grid, block = _by_rows(height, width)
@@ -77,7 +77,7 @@ def extend(plane: cs.Array, low: cs.Array, high: cs.Array, gain: float) -> cs.Ar
 
 
 def unsharp(plane: cs.Array, blurred: cs.Array, amount: float) -> cs.Array:
-    """Add `amount` times what `blurred` lacks."""
+    """Add `amount` times the detail that `blurred` lacks."""
     result = cs.empty_like(plane)
     _pointwise("unsharp", "unsharp", plane.size, plane, blurred, np.float32(amount), result)
     return result
@@ -97,7 +97,7 @@ def _pointwise(file: str, name: str, count: int, *arguments: object) -> None:
 
 
 def _by_rows(height: int, width: int) -> tuple[tuple[int, int], tuple[int]]:
-    """A block row an image row: grid and block."""
+    """Grid and block, with a row of blocks for each image row."""
     return (height, -(-width // _BLOCK)), (_BLOCK,)
 
 

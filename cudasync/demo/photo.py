@@ -1,8 +1,7 @@
-"""A photograph as the pipeline sees it: its size at once, its pixels when asked for.
+"""A photograph for the pipeline: its size at once, its pixels on demand.
 
-Whatever Pillow reads becomes 8-bit RGBA, turned upright, and goes out in the format of the
-output's name. Every way in which a file can be missing, broken or unsupported is a
-`PhotoError` whose text is one line.
+Any file that Pillow reads becomes upright 8-bit RGBA, and is written in the format of the output's
+name. A missing, broken or unsupported file is a `PhotoError`, whose text is one line.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from PIL import ExifTags, Image, ImageOps
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# EXIF orientations that lie on their side: width and height change places.
+# EXIF orientations with the picture on its side: width and height are swapped.
 _SIDEWAYS = range(5, 9)
 
 
 class PhotoError(Exception):
-    """The file can not be read or written as a picture; the message is one line."""
+    """The file cannot be read or written as a picture; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Photo:
-    """A picture file whose header has been read; `width` and `height` are those of `decode`."""
+    """A picture file whose header has been read; `decode` gives `width` and `height`."""
 
     path: Path
     width: int
     height: int
     has_alpha: bool
-    # The colour profile that the pixels are in, so that colours stay what they were.
+    # The colour profile of the pixels, which the output keeps so that colours do not change.
     profile: bytes | None
 
     @property
@@ -80,14 +79,14 @@ def open_photo(path: Path, longest_side: int | None = None) -> Photo:
     """Read the header of the picture at `path`; with `longest_side` it is resized to that."""
     with _opened(path) as image:
         if image.format == "TIFF":
-            # Pillow turns TIFFs upright itself while loading, and the header's size is not it.
+            # Pillow turns TIFFs upright while loading, so the size in the header may be wrong.
             image.load()
         width, height = image.size
         if image.getexif().get(ExifTags.Base.Orientation, 1) in _SIDEWAYS:
             width, height = height, width
         bands = "".join(image.getbands())
         has_alpha = "a" in bands.lower().replace("lab", "") or "transparency" in image.info
-        # A CMYK or Lab profile does not describe the RGB that comes of it.
+        # A CMYK or Lab profile does not describe the converted RGB.
         keeps_profile = image.mode in {"RGB", "RGBA", "P", "PA"}
         profile = image.info.get("icc_profile") if keeps_profile else None
     if longest_side is not None:
@@ -98,7 +97,7 @@ def open_photo(path: Path, longest_side: int | None = None) -> Photo:
 
 def sample_photo() -> Path:
     """The photograph that matplotlib ships: Grace Hopper's portrait by the US Navy."""
-    # Found without importing matplotlib, which takes a second and may complain on stderr.
+    # Found without an import of matplotlib, which takes a second and may write to stderr.
     spec = importlib.util.find_spec("matplotlib")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         file = Path(folder) / "mpl-data" / "sample_data" / "grace_hopper.jpg"
@@ -120,10 +119,10 @@ def format_for(output: Path) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
-    """The picture in a file; whatever goes wrong with it becomes one line about it."""
+    """The picture in a file; any error becomes a PhotoError of one line."""
     try:
-        # Given a file, not a name, Pillow does not map it into memory; where it does, version
-        # 13.0 scrambles uncompressed TIFFs that lie on their side.
+        # Pillow maps named files into memory, and version 13.0 then scrambles uncompressed TIFFs
+        # that lie on their side. It does not map an open file.
         with path.open("rb") as file, Image.open(file) as image:
             yield image
     except Image.UnidentifiedImageError as error:
@@ -131,7 +130,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     except OSError as error:
         raise PhotoError(f"{path}: {error.strerror or _line(error)}") from error
     except Exception as error:
-        # Pillow's readers raise whatever their parsers stumble upon: SyntaxError, ValueError,
+        # Pillow's readers raise many errors of their parsers: SyntaxError, ValueError,
         # struct.error, EOFError, DecompressionBombError, ...
         raise PhotoError(f"{path}: can not be read: {_line(error)}") from error
 
@@ -147,7 +146,7 @@ def _rgba(image: Image.Image) -> Image.Image:
     try:
         return image.convert("RGBA")
     except ValueError:
-        # Some modes (CMYK, YCbCr in old versions) have no direct way.
+        # Some modes (CMYK, YCbCr in old versions) have no direct conversion.
         return image.convert("RGB").convert("RGBA")
 
 
@@ -160,7 +159,7 @@ def _eight_bits(samples: np.ndarray[Any, Any], mode: str) -> np.ndarray[Any, Any
         low, high = 0.0, 255.0
     elif mode == "F" and low >= 0 and high <= 1:
         low, high = 0.0, 1.0
-    # Other ranges mean nothing by themselves: the least value is black, the greatest white.
+    # Other ranges have no fixed meaning: the least value becomes black, the greatest white.
     span = high - low if high > low else 1.0
     levels: np.ndarray[Any, Any] = np.rint((values - low) * (255.0 / span)).astype(np.uint8)
     return levels

@@ -1,9 +1,9 @@
 """Photographs from files to a trained perceptron: an input pipeline, and kernels behind it.
 
-Each photograph is decoded and cut to a square by Pillow, in threads, and batches are on the device
-before they are asked for. There a kernel moves, mirrors and brightens each picture by random
-numbers of its own, and shrinks it; a perceptron of two layers learns which photograph it was.
-Nothing here says what may overlap.
+Pillow decodes each photograph and cuts it to a square, in threads, and batches are prefetched to
+the device. There a kernel moves, mirrors, brightens and shrinks each picture, by random numbers for
+each picture. A perceptron of two layers learns to recognise the photograph. Nothing here says what
+may overlap.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from cudasync.data import Pipeline
 
-# The sides of a decoded photograph, and of what is learned from. What lies over is room to move.
+# The sides of a decoded photograph and of a training picture. The margin is room to move.
 SIDE, SMALL = 64, 14
 HIDDEN, RATE = 32, 0.05
 _ROOM = SIDE - 4 * SMALL
 
-# One thread for each value of the small pictures: the mean of 4 x 4 pixels, from a corner that is
-# moved by up to `room` pixels, perhaps mirrored, and up to a fifth darker or brighter.
+# One thread for each value of the small pictures: the mean of 4 x 4 pixels. The corner is moved by
+# up to `room` pixels; a picture may be mirrored, and is up to a fifth darker or brighter.
 _AUGMENT = r"""
 __device__ unsigned drawn(unsigned x) {  // A hash (lowbias32 in shape): no state, no order.
     x ^= x >> 16; x *= 0x7feb352dU;
@@ -73,7 +73,7 @@ def decoded(sample: tuple[int, str]) -> dict[str, Any]:
 def batches(
     paths: Sequence[Path | str], *, size: int = 8, workers: int = 2, seed: int = 1
 ) -> Pipeline:
-    """Batches of photographs on the first device, in another order in each epoch, without end."""
+    """Endless batches of photographs on the first device, in another order in each epoch."""
     numbered = [(number, str(path)) for number, path in enumerate(paths)]
     pictures = cs.data.source(numbered).shuffle(seed).repeat()
     return pictures.map(decoded, workers=workers).batch(size).prefetch(2, device=0)
@@ -91,14 +91,14 @@ def augmented(pictures: cs.Array, seed: int) -> cs.Array:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What came of training: the loss at each step, and the weights."""
+    """The result of training: the loss at each step, and the weights."""
 
     losses: np.ndarray[Any, Any]
     weights: tuple[np.ndarray[Any, Any], ...]
 
 
 def train(pipeline: Pipeline, classes: int, steps: int) -> Trained:
-    """Train a perceptron of two layers on so many batches; all is pushed, nothing waited for."""
+    """Train a perceptron of two layers on `steps` batches; waits only for the results."""
     rng = cs.random.Generator(seed=2)
     inputs = SMALL * SMALL * 3
     w1 = rng.normal(0, inputs**-0.5, (inputs, HIDDEN), device=0)

@@ -1,12 +1,12 @@
-"""The program that the demo is about: enhance a photograph, written as if it were serial.
+"""The main program of the demo: it enhances a photograph, and is written as if it were serial.
 
-Read it from top to bottom: that is the order in which it would run on one core. Nothing in it
-says what may overlap, what has to wait, or where anything runs; the engine works that out from
-what each step reads and writes.
+Read it from top to bottom, the order in which it would run on one core. Nothing in it says what may
+overlap, what must wait, or where a step runs. The engine derives this from the reads and writes of
+each step.
 
-The enhancement: details are sharpened where the picture has edges, and smoothed where it has
-none, so that faces and lettering gain and grain in skies and shadows does not. It is
-the image benchmark of GrCUDA's suite in shape: three blurs, two edge masks, an unsharp mask.
+The enhancement sharpens details near edges, and smooths the rest. So faces and lettering gain, and
+grain in skies and shadows does not. Its structure is the image benchmark of GrCUDA's suite: three
+blurs, two edge masks, an unsharp mask.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Enhanced:
-    """A picture in the making: both arrays and the file are there once `file` is done."""
+    """A picture under way: both arrays and the file are complete once `file` is done."""
 
     original: np.ndarray
     pixels: np.ndarray

@@ -1,7 +1,7 @@
-"""The same enhancement in NumPy, double precision: what the kernels are compared with.
+"""The same enhancement in NumPy, double precision, as the reference for the kernels.
 
-Written from the definition of each filter, not from the kernels, and with no engine: if the two
-agree, neither is wrong by the same mistake.
+It is written from the definition of each filter, not from the kernels, and without the engine. So
+the two do not share a mistake.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LUMA = np.array([0.299, 0.587, 0.114])
 
 
 def enhance_reference(pixels: np.ndarray, settings: Settings) -> np.ndarray:
-    """`pixels`, (height, width, 4) uint8, enhanced as the pipeline does it."""
+    """`pixels`, (height, width, 4) uint8, enhanced like the pipeline."""
     colour = pixels[..., :3].astype(np.float64)
     luma = (colour @ _LUMA) / 255.0
     small = _blur(luma, settings.small_weights)
@@ -43,7 +43,7 @@ def _blur(plane: Plane, weights: np.ndarray) -> Plane:
 
 
 def _along_rows(plane: Plane, weights: np.ndarray) -> Plane:
-    """Each row's weighted means; beyond its ends a row goes on with its first or last value."""
+    """Each row's weighted means; its first and last values continue beyond the ends."""
     radius = len(weights) // 2
     padded = np.pad(plane, ((0, 0), (radius, radius)), mode="edge")
     exact = weights.astype(np.float64)

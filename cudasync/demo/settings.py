@@ -1,7 +1,7 @@
-"""The numbers of the enhancement: how wide the blurs are, how strong the sharpening.
+"""The numbers of the enhancement: the widths of the blurs, the strength of the sharpening.
 
-Widths grow with the picture, so that a large photo and a small copy of it come out alike; they
-stop growing at four times, where the blurs would cost more than they show.
+Widths grow with the picture, so that a large photo and a small copy of it look alike. They stop
+growing at four times, because wider blurs would cost more than they show.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Weights: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything the pipeline and the NumPy reference have in common."""
+    """The common numbers of the pipeline and the NumPy reference."""
 
-    small_weights: Weights  # takes out noise, where the picture is smooth
-    medium_weights: Weights  # what is finer than this is detail, and is sharpened
-    large_weights: Weights  # its edges are the outlines of things
-    fine_gain: float = 8.0  # how soon an edge of the small blur counts as one
+    small_weights: Weights  # removes noise from smooth parts of the picture
+    medium_weights: Weights  # detail is finer than this blur, and is sharpened
+    large_weights: Weights  # the edges of this blur are outlines of objects
+    fine_gain: float = 8.0  # how soon an edge of the small blur counts as an edge
     broad_gain: float = 5.0  # the same for the large blur
     amount: float = 1.0  # of the unsharp mask
 

@@ -1,7 +1,7 @@
 """Run the pipeline on the serial engine and on the asynchronous one, and compare all results.
 
-The serial engine's picture must come out again bit for bit, every time; the NumPy reference's
-within one of 255 levels, since it rounds in double precision and the kernels in single.
+Every picture must equal the serial engine's bit for bit. It must equal the NumPy reference within
+one of 255 levels, since the reference rounds in double precision and the kernels in single.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from cudasync.engine.trace import Statistics, TraceEntry
     from cudasync.profile import Profile
 
-# How far a level (of 0..255) may lie from the reference's: single precision can tip a rounding.
+# The most by which a level (of 0..255) may differ from the reference: single precision can change a
+# rounding.
 TOLERANCE_LEVELS = 1
 # Pictures under way at once, with --repeat: enough to overlap, few enough to fit in memory.
 _IN_FLIGHT = 2
@@ -33,16 +34,16 @@ _IN_FLIGHT = 2
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a trial found, and what it made."""
+    """The findings of a trial, and the encoded file."""
 
     file: bytes
     is_equal_to_serial: bool
     largest_difference: int  # from the reference, in levels
-    equal_share: float  # of the levels, that are the reference's exactly
+    equal_share: float  # the share of levels that equal the reference exactly
     statistics: Statistics
     trace: Sequence[TraceEntry]
     seconds: dict[str, float]  # spent on each engine and on the reference
-    profile: Profile | None  # of the asynchronous engine, if one was asked for
+    profile: Profile | None  # of the asynchronous engine, if requested
 
     @property
     def is_within_tolerance(self) -> bool:
@@ -63,7 +64,8 @@ def run_trial(
 ) -> Verdict:
     """Enhance `photo` once serially, `repeat` times asynchronously and once in NumPy.
 
-    `progress` is told what begins. With `profile` the asynchronous part is profiled, too.
+    `progress` is called at the begin of each part. With `profile` the asynchronous part is
+    profiled.
     Raises `OpError` if an op fails.
     """
     seconds = {}

@@ -1,8 +1,8 @@
 """The two clocks: the device's, read through events, and the wall clock.
 
-On the software GPU the device's clock is virtual and one for all devices: it counts what commands
-cost, and nothing that the host does. Elsewhere it runs as the wall clock does, from another
-origin; then, and only then, times of the two can be laid side by side.
+On the software GPU the device's clock is virtual, one clock for all devices. It counts the cost of
+commands, and nothing that the host does. Elsewhere it runs like the wall clock, from another
+origin. Only then can times of the two clocks be compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PAUSE_S = 5e-3
 
 
 class Stopwatch:
-    """Both clocks from when it is made to `stop`; nothing may be under way at either moment."""
+    """Both clocks, from creation to `stop`; no op may be under way at either moment."""
 
     def __init__(self) -> None:
         self._device = _moment()
@@ -37,7 +37,7 @@ class Stopwatch:
 
 
 def _moment() -> cs.Event:
-    """Now, by the clock of device 0: an event on a stream that has had nothing to do."""
+    """Now, by the clock of device 0: an event on an empty stream."""
     stream = cs.Stream(cs.Device(0))
     event = stream.record(cs.Event(cs.Device(0), timing=True))
     event.synchronize()
@@ -54,11 +54,11 @@ def device_clock_is_wall_clock() -> bool:
 
 
 class Alignment:
-    """What to add to the times of a trace so that they are of one clock.
+    """Offsets that bring the times of a trace to one clock.
 
-    That is the wall clock, or the devices' virtual one; then the host's times are left out. An op
-    that does nothing has ended when it is found to have, so late at most is a device laid; the best
-    of a few attempts counts. On the virtual clock no time passes meanwhile.
+    This is the wall clock, or the devices' virtual clock, without the host's times. An empty op
+    counts as ended when the host notices its end. So a device's times can only be late, and the
+    best of a few attempts counts. On the virtual clock no time passes meanwhile.
     """
 
     def __init__(self, engine: cs.Engine, *, is_on_wall: bool) -> None:
@@ -85,7 +85,7 @@ class Alignment:
                 self._offsets_us[clock] = min(self._offsets_us[clock], offset_us)
 
     def aligned(self, entries: Sequence[cs.TraceEntry]) -> list[cs.TraceEntry]:
-        """The same entries, as far as they are of that clock, the first of them at 0."""
+        """The entries of the common clock, shifted so that the first one begins at 0."""
         moved = [
             _later(entry, self._offsets_us[clock_of(entry)])
             for entry in entries
@@ -96,7 +96,7 @@ class Alignment:
 
 
 def clock_of(entry: cs.TraceEntry) -> str:
-    """Whose clock timed an op: `HOST`, or a device as "device 0"."""
+    """The clock that timed an op: `HOST`, or a device as "device 0"."""
     found = re.match(r"device \d+", entry.timeline)
     return found.group() if found else HOST
 

@@ -1,6 +1,6 @@
-"""A chain of ten matrix products, each copied to the CPU: in the end, or as soon as it is ready.
+"""A chain of ten matrix products, each copied to the CPU: at the end, or as soon as it is ready.
 
-A copy needs its own product alone, so it can be made while the GPU computes the next one.
+A copy needs only its own product, so it can run while the GPU computes the next product.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def in_numpy(x: Matrix) -> list[Matrix]:
 
 
 def _expected_ms(ms: Mapping[str, float]) -> float:
-    """All that is computed, and then the last copy; the others are made meanwhile."""
+    """The time of all products and of the last copy; the other copies overlap with products."""
     copying_ms = ms["compute, then copy"] - ms["compute"]
     return ms["compute"] + copying_ms / 10
 

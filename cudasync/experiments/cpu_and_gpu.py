@@ -1,7 +1,7 @@
 """Ten matrix products on the CPU and ten on a GPU: one after the other, and together.
 
-An array on the CPU has the same operators as one on a GPU, and they return as soon: the products
-are NumPy's, on a thread of the engine.
+An array on the CPU has the same operators as an array on a GPU, and they also return at once: NumPy
+computes the products on a thread of the engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A small computation on the CPU and two GPUs, where each needs what others have computed.
+"""A small computation on the CPU and two GPUs, where each place needs results of the others.
 
 Its operations, as a graph:
 
@@ -6,7 +6,7 @@ Its operations, as a graph:
     GPU 0   \\-> a = (h @ v) @ v ----> p = a @ b ------/  /
     GPU 1    \\-> b = (h @ w) @ w --/-> q = b @ a -------/
 
-Every arrow between two places is a `to_device`, which is an operation like the others.
+Every arrow between two places is a `to_device`, which is an ordinary operation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measurements as JSON, and back: what another process measured is shown with the rest."""
+"""Measurements as JSON, and back, so that a report can include those of another process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def as_json(found: Measurement) -> dict[str, Any]:
 
 
 def from_json(document: dict[str, Any]) -> Measurement:
-    """The measurement that `as_json` made the document of."""
+    """The measurement of a document of `as_json`."""
     fields = {name: value for name, value in document.items() if name != "is_right"}
     fields["times"] = {name: Times(**times) for name, times in fields["times"].items()}
     fields["traces"] = {

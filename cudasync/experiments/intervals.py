@@ -1,4 +1,4 @@
-"""What ran at the same time, from intervals on one clock."""
+"""Overlap of places, from intervals on one clock."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def place_of(entry: cs.TraceEntry) -> str:
-    """Where an op ran: "CPU", or "GPU 0" whatever the stream."""
+    """The place of an op: "CPU", or "GPU 0" for any stream."""
     clock = clock_of(entry)
     return "CPU" if clock == HOST else clock.replace("device", "GPU")
 
 
 def busy(entries: Iterable[cs.TraceEntry]) -> dict[str, list[Interval]]:
-    """When each place had something to do: disjoint intervals in order, in microseconds."""
+    """The busy times of each place: disjoint intervals in order, in microseconds."""
     found: dict[str, list[Interval]] = {}
     for entry in sorted(entries, key=lambda entry: entry.start_us):
         intervals = found.setdefault(place_of(entry), [])
@@ -34,10 +34,10 @@ def busy(entries: Iterable[cs.TraceEntry]) -> dict[str, list[Interval]]:
 
 
 def shared(entries: Sequence[cs.TraceEntry]) -> float:
-    """How much of what could be done beside something else was.
+    """The share of possible overlap that was reached.
 
-    The time in which two or more places were busy, as a share of the time that the second busiest
-    place was. 0 where places take turns, and where there is one alone.
+    It is the time in which two or more places were busy, divided by the busy time of the second
+    busiest place. It is 0 if places take turns, and for a single place.
     """
     places = busy(entries)
     totals = sorted(sum(end - begin for begin, end in each) for each in places.values())
@@ -47,7 +47,7 @@ def shared(entries: Sequence[cs.TraceEntry]) -> float:
 
 
 def _beside(places: Iterable[Sequence[Interval]]) -> float:
-    """For how long two or more of them were busy."""
+    """The time in which two or more places were busy."""
     # Ends before beginnings at the same moment: touching is not overlapping.
     changes = sorted(
         change for each in places for begin, end in each for change in ((begin, 1), (end, -1))

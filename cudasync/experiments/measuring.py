@@ -1,6 +1,6 @@
-"""Run an experiment, compare its results, and say whether its expectation was met.
+"""Run an experiment, compare its results, and judge whether its expectation was met.
 
-Every way has to give the serial engine's results bit for bit, each time, and NumPy's within a
+Every way must give the serial engine's results bit for bit, each time, and NumPy's within a
 tolerance. Times are medians of the rounds.
 """
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from cudasync.experiments.experiment import Clock, Experiment
     from cudasync.experiments.rounds import Results
 
-# Of the largest number of a result: sums of a few hundred float32 in another order, a few times.
+# A share of the largest number of a result: a few sums of some hundred float32 in another order.
 TOLERANCE = 1e-4
-# Of what is to be gained on the device's clock, this much has to be.
+# The share of the possible gain on the device's clock that must be reached.
 _LEAST_GAIN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long one way takes, by both clocks."""
+    """The time of one way, by both clocks."""
 
     device_ms: float
     wall_ms: float
@@ -38,7 +38,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What was found. `slow` and `fast` name the two ways that are compared."""
+    """The findings of an experiment. `slow` and `fast` name the two compared ways."""
 
     name: str
     title: str
@@ -50,17 +50,17 @@ class Measurement:
     slow: str
     fast: str
     ratio: float
-    # On the device's clock: the ratio expected. On the wall clock: see `intervals.shared`, None
-    # where devices have a clock of their own and nothing can be said.
+    # On the device's clock: the expected ratio. On the wall clock: see `intervals.shared`; None if
+    # devices have a virtual clock, so that nothing can be said.
     expected_ratio: float | None
     shared: float | None
     least_shared: float | None
     is_met: bool | None
-    # Results: as the serial engine's, every bit; as NumPy's, within `TOLERANCE`.
+    # Whether results equal the serial engine's, every bit; and their error from NumPy's.
     is_equal: bool
     largest_error: float
     remark: str
-    # Ops of both ways, from 0 on, and the clock that timed them.
+    # Ops of both ways, from time 0 on, and the clock that timed them.
     traces: dict[str, list[cs.TraceEntry]]
     trace_clock: Literal["device clock", "wall clock"]
 
@@ -72,9 +72,9 @@ class Measurement:
 def measure(
     experiment: Experiment, size: int, rounds: int, progress: Callable[[str], None]
 ) -> Measurement:
-    """Run `experiment` once serially, and `rounds` times each way after once unmeasured.
+    """Run `experiment` once serially, then each way once unmeasured and `rounds` times measured.
 
-    `progress` is told what begins. Raises `OpError` if an op fails.
+    `progress` is called at the begin of each part. Raises `OpError` if an op fails.
     """
     progress(f"{experiment.name}: serial engine")
     slow, fast = list(experiment.ways)[-2:]
@@ -138,7 +138,7 @@ def _by_wall(
 
 
 def _error(results: Results, reference: Sequence[np.ndarray[Any, Any]]) -> float:
-    """The largest difference of a number from NumPy's, as a share of the largest of its array."""
+    """The largest difference from NumPy's numbers, as a share of the largest number of an array."""
     return max(
         float(np.max(np.abs(result - expected)) / np.max(np.abs(expected)))
         for result, expected in zip(results, reference, strict=True)

@@ -1,8 +1,8 @@
 """A perceptron of two layers, trained on two GPUs and the CPU.
 
-Each GPU has half of the samples and computes their gradients; the CPU adds these up, changes the
-weights and hands them out again. The gradient of the second layer is there first, so the CPU
-changes that layer while the GPUs compute the gradient of the first.
+Each GPU has half of the samples and computes their gradients. The CPU sums the gradients, changes
+the weights and copies them to the GPUs. The gradient of the second layer is ready first, so the CPU
+changes this layer while the GPUs compute the gradient of the first layer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def prepare(size: int) -> tuple[cs.Array, ...]:
 def train(
     x0: cs.Array, x1: cs.Array, y0: cs.Array, y1: cs.Array, w1: cs.Array, w2: cs.Array
 ) -> list[cs.Array]:
-    """The loss before each step, and the weights after all; updates are made where `w1` is."""
+    """The loss before each step, and the final weights; updates run on the device of `w1`."""
     home, count = w1.device, x0.shape[0] + x1.shape[0]
     losses = []
     for _ in range(STEPS):
@@ -57,7 +57,7 @@ def train(
 
 
 def on_one_gpu(*inputs: cs.Array) -> list[cs.Array]:
-    """The same, samples, weights and updates on the first GPU."""
+    """The same, with samples, weights and updates on the first GPU."""
     return train(*(each.to_device(0) for each in inputs))
 
 
@@ -91,7 +91,7 @@ EXPERIMENT = Experiment(
         "together": train,
     },
     reference=in_numpy,
-    # Sums of gradients wait for the slower GPU, and both for the weights.
+    # Sums of gradients wait for the slower GPU, and both GPUs wait for the weights.
     least_shared=0.3,
     remark=lambda results: "loss " + ", ".join(f"{loss:.4f}" for loss in results[:STEPS]),
 )

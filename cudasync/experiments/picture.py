@@ -1,4 +1,4 @@
-"""A picture of who did what when: for each experiment both ways, one below the other."""
+"""A picture of the ops over time: for each experiment both ways, one below the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import cudasync as cs
     from cudasync.experiments.measuring import Measurement
 
-# Told apart by most people who see fewer colours.
+# Most people with colour blindness can tell these colours apart.
 _COLOURS = (
     *("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee"),
     *("#aa3377", "#bbbbbb", "#dd8833", "#332288", "#88ccaa"),
@@ -27,7 +27,7 @@ _ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.22, 1.1, 10.0
 def draw(found: Sequence[Measurement], path: Path) -> None:
     """Write the picture to `path`, in the format that its name ends with.
 
-    A way that left no trace, as on the serial engine, has no panel. OSError if it can not be
+    A way without a trace, as on the serial engine, has no panel. OSError if the file cannot be
     written.
     """
     drawn = [(each, way, trace) for each in found for way, trace in each.traces.items()]
@@ -65,7 +65,7 @@ def _draw_panel(panel: Any, trace: Sequence[cs.TraceEntry]) -> None:
                 panel.broken_barh(
                     spans, (row - 0.4, 0.8), color=colour, edgecolor="white", lw=0.4, label=label
                 )
-                # Once in the legend, which leaves out names with an underscore in front.
+                # Only once in the legend, which leaves out names with an underscore in front.
                 label = "_" + name
     panel.set_yticks(range(len(lines)), lines, fontsize=8)
     panel.invert_yaxis()

@@ -1,4 +1,4 @@
-"""A measurement as text: what was expected, how long each way took, what ran when."""
+"""A measurement as text: the expectation, the time of each way, a chart of the ops."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Run all ways of an experiment again and again: how long each took, and what the engine traced.
+"""Run all ways of an experiment repeatedly, and record their times and traces.
 
-Each round has every way once, so that what disturbs the machine disturbs all of them. An engine
-that traces keeps all that it ever ran, so after some rounds another one takes over.
+Each round has every way once, so that disturbances of the machine affect all ways. An engine that
+traces keeps all its entries, so a new engine takes over after some rounds.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _ROUNDS_OF_AN_ENGINE = 10
 
 @dataclass(slots=True)
 class Record:
-    """What was found in all rounds, by way."""
+    """The findings of all rounds, by way."""
 
-    # If the devices' clock is the wall clock: then host and devices are timed by one.
+    # Whether the devices' clock is the wall clock, so that host and devices share a clock.
     is_on_wall: bool
-    # If all results were right, each time.
+    # Whether all results were right, each time.
     is_equal: bool = True
     # Milliseconds by the device's clock and by the wall clock.
     rows: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    # Of each run what is on one clock, its first op at 0.
+    # For each run the entries of one clock, its first op at 0.
     traces: dict[str, list[list[cs.TraceEntry]]] = field(default_factory=dict)
 
 
@@ -45,16 +45,16 @@ def run_rounds(
     rounds: int,
     progress: Callable[[str], None],
 ) -> Record:
-    """Run every way of `experiment` so many times, and compare its results with the right ones.
+    """Run every way of `experiment` for `rounds` rounds, and compare the results with `right`.
 
-    `progress` is told what begins. Raises `OpError` if an op fails.
+    `progress` is called at the begin of each part. Raises `OpError` if an op fails.
     """
     record = Record(device_clock_is_wall_clock())
     for first in range(0, rounds, _ROUNDS_OF_AN_ENGINE):
         with cs.Engine(trace=True) as engine:
             progress(f"{experiment.name}: warming up")
             runner = _Runner(engine, experiment, inputs, right)
-            # What is made at the first use, code of kernels and streams, is not measured.
+            # First-use costs, such as kernel code and streams, are not measured.
             runner.run_all()
             runner.forget()
             for number in range(first, min(first + _ROUNDS_OF_AN_ENGINE, rounds)):
@@ -65,7 +65,7 @@ def run_rounds(
 
 
 def values(arrays: Sequence[cs.Array]) -> Results:
-    """The values of arrays, once they are there."""
+    """The values of arrays; waits for them."""
     return [array.numpy() for array in arrays]
 
 
@@ -83,12 +83,12 @@ class _Runner:
         self.forget()
 
     def forget(self) -> None:
-        """Keep nothing of the times and traces until now."""
+        """Drop the times and traces until now."""
         self._rows: dict[str, list[tuple[float, float]]] = {}
         self._traces: dict[str, list[list[cs.TraceEntry]]] = {}
 
     def run_all(self) -> None:
-        """One round."""
+        """Run one round."""
         experiment = self._experiment
         for name, program in experiment.parts.items():
             self._run(name, program)
@@ -98,7 +98,7 @@ class _Runner:
             self._is_equal &= all(np.array_equal(one, other) for one, other in pairs)
 
     def give_to(self, record: Record) -> None:
-        """Add what was found to `record`."""
+        """Add the findings to `record`."""
         alignment = Alignment(self._engine, is_on_wall=record.is_on_wall)
         for name, rows in self._rows.items():
             record.rows.setdefault(name, []).extend(rows)
@@ -108,7 +108,7 @@ class _Runner:
         record.is_equal &= self._is_equal
 
     def _run(self, name: str, program: Program) -> Results:
-        """Run `program` to its end; its results."""
+        """Run `program` to its end, and return its results."""
         before = len(self._entries())
         stopwatch = Stopwatch()
         results = program(*self._inputs)
@@ -118,5 +118,5 @@ class _Runner:
         return values(results)
 
     def _entries(self) -> list[cs.TraceEntry]:
-        """What was done until now. Memory is taken and freed at any time, and is left out."""
+        """The trace until now, without memory ops, which come at any time."""
         return [each for each in self._engine.trace() if each.kind != "memory"]

@@ -1,7 +1,7 @@
 """Four recurrent networks of ten steps each: one network after the other, and together.
 
-A step is a matrix times a vector: too few threads to fill a GPU, and the next step needs what it
-gives. Steps of other networks do not, so they fit in beside it.
+A step is a matrix times a vector, which has too few threads to fill a GPU, and the next step needs
+its result. Steps of other networks do not need it, so they can run beside it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ten matrix products on each of two GPUs: one GPU after the other, and together.
 
-No product needs another, and nothing is waited for but where the program says so. So the two GPUs
-compute at the same time as soon as nobody keeps them from it.
+No product needs another product, and the program waits only at `cs.waitall()`. So without this wait
+the two GPUs compute at the same time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tower. What follows from a profile: shares, overlap, idle time, critical path."""
+"""The tower. Analysis of a profile: shares, overlap, idle time, critical path."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """All ops of one name on one device: times in microseconds, `share` of all busy time of the
-    same clock. `device` is None for the host."""
+    """All ops of one name on one device. Times are in microseconds; `share` is of all busy time of
+    the same clock; `device` is None for the host."""
 
     name: str
     kind: str
@@ -38,8 +38,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node of a graph, recorded at `push_site`: how often it ran, and how long that took, in
-    microseconds. `share` is that of all nodes of the same place and clock."""
+    """A node of a graph, recorded at `push_site`: its count of runs, and their times in
+    microseconds. `share` is of all nodes of the same device and clock."""
 
     name: str
     push_site: str
@@ -57,13 +57,12 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """All that one clock timed: from the first start to the last end, and how full that was.
+    """All ops of one clock, from the first start to the last end.
 
-    `overlap` is busy time over elapsed time. `critical` is the longest chain of ops of which each
-    has to come after the one before it, `critical_us` how long these take: it could not be done in
-    less. `unbounded_us` is an estimate of how long it would take with no end of streams and
-    workers: each op begins once all is over that it comes after and, on the wall clock, it was
-    pushed.
+    `overlap` is busy time over elapsed time. `critical` is the longest chain of ops that depend on
+    each other, and `critical_us` its time, a lower bound of the elapsed time. `unbounded_us`
+    estimates the time with unlimited streams and workers: each op begins once its dependencies are
+    over and, on the wall clock, it is pushed.
     """
 
     clock: str
@@ -85,8 +84,11 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A stream or worker: how long it was busy and idle on its clock, and why it was idle: for what
-    its next op waited and, where the wall clock tells, to begin that once it could."""
+    """A stream or worker: its busy and idle time on its clock, and the reasons of idle time.
+
+    The reason is the wait of the next op, and then, on the wall clock, the begin of this op once it
+    was ready.
+    """
 
     name: str
     clock: str
@@ -98,7 +100,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Copies: bytes, time, and how much of the time a kernel or host op of the same clock ran."""
+    """Copies: bytes, time, and the time during which a kernel or host op of the same clock ran."""
 
     kind: str
     size_bytes: int
@@ -110,12 +112,12 @@ class Moved:
         return self.size_bytes / self.total_us / 1e3 if self.total_us > 0 else 0.0
 
 
-# To be planned, for a thread to wake and to get the interpreter, for a launch to reach the device.
+# The time to plan the op, to wake a thread and get the interpreter, or to launch on the device.
 BEGUN = "waits to begin what is ready"
 
 
 def rows(records: Sequence[Record]) -> list[Row]:
-    """The table by op, what took longest first."""
+    """The table by op, longest total time first."""
     busy: dict[str, float] = {}
     groups: dict[tuple[str, str, int | None, str], list[Record]] = {}
     for each in records:
@@ -133,7 +135,7 @@ def rows(records: Sequence[Record]) -> list[Row]:
 
 
 def node_rows(records: Sequence[Record]) -> list[NodeRow]:
-    """The nodes of graphs that have times, what took longest first."""
+    """The nodes of graphs that have times, longest total time first."""
     groups: dict[tuple[str, str, int | None, str], list[float]] = {}
     busy: dict[tuple[int | None, str], float] = {}
     for each in records:
@@ -149,7 +151,7 @@ def node_rows(records: Sequence[Record]) -> list[NodeRow]:
 
 
 def axes(records: Sequence[Record]) -> list[Axis]:
-    """One for each clock that timed ops."""
+    """One axis for each clock that timed ops."""
     made = []
     for clock in sorted({each.clock for each in records if each.has_times}):
         timed = [each for each in records if each.has_times and each.clock == clock]
@@ -169,8 +171,7 @@ def axes(records: Sequence[Record]) -> list[Axis]:
 
 
 def places(records: Sequence[Record]) -> list[Place]:
-    """Streams and workers, by name; each is idle from the first op of its clock to the last,
-    wherever it does nothing."""
+    """Streams and workers, by name; idle time counts from the first op of the clock to the last."""
     bounds = {axis.clock: (axis.begin_us, axis.end_us) for axis in axes(records)}
     made = []
     blocked = blockers(records)
@@ -181,7 +182,7 @@ def places(records: Sequence[Record]) -> list[Place]:
         for op in ops:
             if start_of(op) > last:
                 reason = reason_of(op, blocked)
-                # What is known by the wall clock alone says nothing on another one.
+                # Wall clock times mean nothing on another clock.
                 over = reason.over_us if clock == WALL else None
                 until = start_of(op) if over is None else min(max(over, last), start_of(op))
                 for why, idle_us in (
@@ -199,7 +200,7 @@ def places(records: Sequence[Record]) -> list[Place]:
 
 
 def moved(records: Sequence[Record]) -> list[Moved]:
-    """What copies moved, by kind."""
+    """The copies, by kind."""
     made = []
     copies = [each for each in records if each.is_copy and each.has_times]
     for kind in sorted({each.kind for each in copies}):
@@ -225,8 +226,8 @@ def moved(records: Sequence[Record]) -> list[Moved]:
 
 
 def violations(records: Sequence[Record], error_us: float = 1.0) -> list[str]:
-    """What can not be: an op that starts before what it had to come after has ended, or ops of one
-    place that overlap. Empty for a right engine and a right profile."""
+    """Impossible times: an op that starts before the end of a dependency, or ops of one place that
+    overlap. Empty for a right engine and a right profile."""
     found = []
     for each in records:
         for dependency in each.before:
@@ -245,7 +246,7 @@ def violations(records: Sequence[Record], error_us: float = 1.0) -> list[str]:
 
 
 def _longest(records: Sequence[Record], clock: str) -> tuple[Record, ...]:
-    """The longest chain of dependencies, counting the time of ops of that clock only."""
+    """The longest chain of dependencies; only ops of `clock` count."""
     best: dict[Record, float] = {}
     via: dict[Record, Record | None] = {}
     for each in records:
@@ -263,7 +264,10 @@ def _longest(records: Sequence[Record], clock: str) -> tuple[Record, ...]:
 
 
 def _unbounded_us(records: Sequence[Record], clock: str) -> float:
-    """From the first start to the last end, if no op waited for a place; others' ops take none."""
+    """The time from first start to last end if no op waited for a place.
+
+    Ops of other clocks take no time.
+    """
     ends: dict[Record, float] = {}
     starts = []
     for each in records:
@@ -289,7 +293,7 @@ def _by_place(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
 
 
 def _merged(records: Iterable[Record]) -> list[tuple[float, float]]:
-    """The times in which at least one of these ran."""
+    """The intervals in which at least one of these ops ran."""
     made: list[tuple[float, float]] = []
     for start, end in sorted((start_of(each), end_of(each)) for each in records):
         if made and start <= made[-1][1]:

@@ -1,7 +1,7 @@
 """The tower. `cs.annotate("name")`: parts of a program that profiles and NVIDIA's tools show.
 
-Who wants to know of annotations is a listener. While there is none, a block looks at one empty
-list, and a decorated function as well.
+Listeners receive annotations. Without a listener, a block or a decorated function only tests one
+empty list.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """A block that was left: times by `time.perf_counter`, and where it was entered."""
+    """A block that was left: times by `time.perf_counter`, and the line where it was entered."""
 
     name: str
     thread: str
@@ -45,20 +45,20 @@ class Span(NamedTuple):
 
 
 class Heard:
-    """A listener that keeps what it hears."""
+    """A listener that keeps all spans."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
 
     def begun(self, name: str) -> None:
-        """Nothing is kept of it before it is left."""
+        """Do nothing: a block is kept once it is left."""
 
     def ended(self, span: Span) -> None:
         self.spans.append(span)
 
 
 class Listener(Protocol):
-    """Told of each annotation, on the thread that it is of."""
+    """An object that is called at each annotation, on the annotation's thread."""
 
     def begun(self, name: str) -> None: ...
 
@@ -78,7 +78,7 @@ class _Open(NamedTuple):
 
 @unpicklable("annotate there")
 class Annotation:
-    """A name for what a `with` block, or a function that it decorates, does."""
+    """A name for a `with` block, or for a decorated function."""
 
     __slots__ = ("_open", "name")
 
@@ -86,7 +86,7 @@ class Annotation:
         if not isinstance(name, str):
             raise TypeError(f"an annotation is a string, not {name!r}: cs.annotate('name')")
         self.name = name
-        # Blocks of this that were entered and not left, on whichever threads.
+        # Blocks of this annotation that were entered and not left, on any thread.
         self._open: list[_Open] = []
 
     def __enter__(self) -> None:
@@ -105,7 +105,7 @@ class Annotation:
     def __call__(self, fn: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         """`fn`, annotated at each call.
 
-        Raises TypeError for a generator or a coroutine function: calling it only makes an object.
+        Raises TypeError for a generator or a coroutine function, whose call only makes an object.
         """
         if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
             raise TypeError(
@@ -131,7 +131,7 @@ class Annotation:
 
     def _end(self) -> None:
         end, here = time.perf_counter(), get_ident()
-        # The innermost of this thread; none, if nobody listened when it was entered.
+        # The innermost block of this thread; None if no listener was there when it was entered.
         mine = next((each for each in reversed(self._open) if each.thread == here), None)
         if mine is None:
             return
@@ -145,30 +145,32 @@ def _thread_name(ident: int) -> str:
     worker = current.worker()
     if worker is not None:
         return worker.name
-    # Not `current_thread`, which enters a thread that Python did not start among those that it did.
+    # Not `current_thread`, which would register a thread that Python did not start.
     names = (each.name for each in threading.enumerate() if each.ident == ident)
     return next(names, f"thread {ident}")
 
 
 def annotate(name: str) -> Annotation:
-    """Name what a block does, `with cs.annotate("load"): ...`, or a function that it decorates.
+    """Name a block, `with cs.annotate("load"): ...`, or a function that it decorates.
 
-    A profile that lasts shows it, in `p.annotations`, as text, in the trace, the picture and the
-    page; with CUDASYNC_NVTX=1 NVIDIA's tools do, as a range of NVTX. Otherwise it costs nothing
-    worth to speak of. It is of the thread that enters it, and changes nothing about ops: those that
-    are pushed in it may run later.
+    A profile shows the annotation in `p.annotations`, as text, in the trace, the picture and the
+    page. With CUDASYNC_NVTX=1 NVIDIA's tools show it as a range of NVTX. Otherwise its cost is
+    negligible. An annotation belongs to the thread that enters it, and does not affect ops: ops
+    that are pushed inside may run later.
 
-    Raises TypeError for what is no string.
+    Raises TypeError for anything but a string.
     """
     return Annotation(name)
 
 
 def records(spans: Sequence[Span], wall: float) -> list[Record]:
-    """Spans in the form of ops, so that whatever shows ops shows them: `wall` is when the profile
-    began. Those of one track do not overlap."""
+    """Spans in the form of ops, so that all output formats show them.
+
+    `wall` is the time when the profile began. Spans of one track do not overlap.
+    """
     made = []
     for thread in dict.fromkeys(each.thread for each in spans):
-        # Of two that begin at one moment the longer is around the other.
+        # Of two spans with the same begin the longer one encloses the other.
         mine = [
             NodeTime(each.name, each.site, (each.begin - wall) * 1e6, (each.end - wall) * 1e6)
             for each in sorted(spans, key=lambda span: (span.begin, -span.end))
@@ -182,6 +184,6 @@ def records(spans: Sequence[Span], wall: float) -> list[Record]:
             made.append(record)
     made.sort(key=lambda record: record.queued_us)
     for at, record in enumerate(made, 1):
-        # No op has such a number.
+        # No op has a negative number.
         record.number = -at
     return made

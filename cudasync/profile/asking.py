@@ -1,9 +1,9 @@
-"""The tower. How a process is asked from outside what goes on in it: `python -m cudasync top PID`.
+"""The tower. Queries of a process's state from another process: `python -m cudasync top PID`.
 
 With `CUDASYNC_TOP=1` in its environment a process has a thread that waits on a socket, and answers
-who connects with one look. The socket's name is in Linux's abstract namespace: it is no file, no
-network reaches it, and it goes with its process however that ends. That namespace has no
-permissions, so both sides ask the kernel who is at the other end.
+each connection with one look. The socket's name is in Linux's abstract namespace: it is no file, no
+network reaches it, and it ends with its process in every case. That namespace has no permissions,
+so both sides ask the kernel for the user at the other end.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from cudasync.profile.looking import look
 if TYPE_CHECKING:
     from cudasync.profile.looking import Look
 
-# Of both sides: for the answer, and for the asker to take it.
+# The deadline of both sides: for the answer to come, and for the client to take it.
 PATIENCE_S = 10.0
 _PIECE = 1 << 16
-# Before asking again for what the system refused: it is out of descriptors.
+# The pause before another attempt when the system is out of descriptors.
 _PAUSE_S = 1.0
-# pid, uid and gid of who is at the other end.
+# pid, uid and gid of the process at the other end.
 _WHO = struct.Struct("3i")
 
 
 class NobodyAnswers(CudasyncError):
-    """There is no such process of this user that may be asked."""
+    """There is no such process of this user that answers queries."""
 
 
 def ask(pid: int) -> Look:
     """One look at the process `pid` of this user.
 
-    Raises CudasyncError, which says what to do, for a process that can not be asked, or that does
+    Raises CudasyncError, which says what to do, for a process that cannot be queried, or that does
     not answer within ten seconds.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as mine:
@@ -70,7 +70,7 @@ def ask(pid: int) -> Look:
 
 
 def _all_of(mine: socket.socket) -> bytes:
-    """What comes until the other end closes, within the patience of one ask."""
+    """All bytes until the other end closes; TimeoutError after the deadline of one query."""
     pieces, until = [], time.monotonic() + PATIENCE_S
     while piece := mine.recv(_PIECE):
         pieces.append(piece)
@@ -87,7 +87,7 @@ def _why_not(pid: int) -> str:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return f"there is no process {pid}"
-    # Behind the name, in parentheses: the state. Its parent has not been told of this one's end.
+    # The state follows the name, which is in parentheses. A zombie's parent has not reaped it yet.
     if stat.rpartition(")")[2].split()[0] in "ZX":
         return f"process {pid} has ended"
     if owner != os.getuid():
@@ -99,10 +99,9 @@ def _why_not(pid: int) -> str:
 
 
 def answer() -> None:
-    """Let this process be asked from here on, if its environment has CUDASYNC_TOP=1, and the
-    processes that it forks.
+    """Answer queries in this process and its forks, if the environment has CUDASYNC_TOP=1.
 
-    Raises ValueError for another value than 1 and 0.
+    Raises ValueError for any value but 1 and 0.
     """
     value = os.environ.get("CUDASYNC_TOP") or "0"
     if value not in ("0", "1"):
@@ -114,12 +113,12 @@ def answer() -> None:
         _begin()
 
 
-# The socket of this process, once it can be asked.
+# The socket of this process, once it answers queries.
 _ANSWERING: list[socket.socket] = []
 
 
 def _begin() -> None:
-    # A forked child has its parent's socket, and not the thread.
+    # A forked child inherits its parent's socket, but not the thread.
     while _ANSWERING:
         _ANSWERING.pop().close()
     mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -151,13 +150,13 @@ def _look_as_json() -> bytes:
     try:
         made = look()
     except Exception as error:
-        # The thread is to answer the next one, too.
+        # The thread must survive to answer the next query.
         made = {"error": repr(error)}
     return json.dumps(made).encode()
 
 
 def _other_end(mine: socket.socket) -> tuple[int, int]:
-    """Process and user at the other end."""
+    """The process and the user at the other end."""
     pid, uid, _ = _WHO.unpack(mine.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _WHO.size))
     return pid, uid
 

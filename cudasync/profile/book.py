@@ -1,9 +1,9 @@
-"""The tower. What a profiled op pays, and what becomes of that: records.
+"""The tower. The work of a profile for each op, and the records that result from it.
 
-An op takes the same way as without a profile. The log tells of it before anybody can run it
-(`Log.tell`), and then its function is put into one that looks at the clock: of a host op around it,
-of a device op before it, where it also marks the start on the stream. Times and references are
-put aside as they are; names, lines and places are made of them by `records()`.
+An op takes the same path as without a profile. The log reports the op before any thread can run it
+(`Log.tell`), and the op's function is then wrapped. For a host op the wrapper reads the clock
+before and after; for a device op it reads the clock before, and marks the start on the stream. It
+only stores times and references; `records()` makes names, lines and places of them.
 """
 
 from __future__ import annotations
@@ -33,28 +33,30 @@ _NONE: tuple[Any, ...] = ((), (), ())
 
 
 class Book:
-    """What one profile hears of ops, on all engines."""
+    """The ops of one profile, on all engines."""
 
     def __init__(self) -> None:
         # When the profile began.
         self.wall = 0.0
         self.clocks: dict[int, DeviceClock] = {}
-        # By op, when it was pushed. Ops leave when they end.
+        # By op, the time of its push. Ops are removed when they end.
         self.queued: dict[Op, float] = {}
-        # When a device op was issued, and the event that marks its start.
+        # By device op, the time of its issue, and the event that marks its start.
         self.issued: dict[Op, tuple[float, Any]] = {}
-        # The memory that allocations made, by their numbers: it may be gone when these have ended.
+        # By number of an allocation, its memory, which may be freed before the allocation is noted.
         self.allocated: dict[int, Region] = {}
-        # What ended, as `_record` takes it.
+        # Ended ops, as arguments of `_record`.
         self.ended: list[tuple[Any, ...]] = []
         self.is_over = False
-        # What makes events for a stream, until the profile is over.
+        # By stream, the function that makes its events, until the profile is over.
         self._take_by: dict[Stream, Callable[[], Any]] = {}
         self._begin()
 
     def _begin(self) -> None:
-        """Make what ops call. One of each for all ops: a function for each op would have as many
-        objects for the garbage collector as it has variables."""
+        """Make the wrappers of ops' functions, one of each kind for all ops.
+
+        A closure for each op would give the garbage collector an object for each of its variables.
+        """
         queued, ended, issued, take_by = self.queued, self.ended, self.issued, self._take_by
 
         def plain_op(op: Any, fn: Callable[[], Any]) -> Any:
@@ -64,7 +66,7 @@ class Book:
             pushed = queued.pop(op, None)
             if pushed is not None:
                 worker = _worker()
-                # Not the op, which would keep its result alive.
+                # The op itself is not kept, because it would keep its result alive.
                 ended.append(
                     (op.number, op.name, op._code, op._at, pushed, op._reads, op._writes,
                      get_ident() if worker is None else worker.name, begin, found)
@@ -81,7 +83,7 @@ class Book:
 
         def device_op(op: Any, fn: Callable[..., Any], stream: Stream, event: Any) -> Any:
             take = take_by.get(stream) or self._prepared(op, stream)
-            # It marks where `op` starts, before its first command.
+            # The event marks the start of `op`, before its first command.
             start = take()
             if start.timing:
                 stream.record(start)
@@ -89,12 +91,12 @@ class Book:
             return fn(stream, event)
 
         def heard(op: Any) -> None:
-            """`op` is about to be in the log, where entries are that are no ops, too."""
+            """Wrap the function of `op`, before it enters the log; some entries are no ops."""
             kind = op.__class__
             if kind is PlainOp:
                 op._fn = partial(plain_op, op, op._fn)
             elif kind is DeviceOp:
-                # On a serial engine it runs now, and the recorder is told when.
+                # On a serial engine the op runs now, and the recorder notes its times.
                 if op._engine._serial is None:
                     op._fn = partial(device_op, op, op._fn)
             elif getattr(op, "_fn", None) is None:
@@ -106,8 +108,7 @@ class Book:
         self.heard: Callable[[Any], None] = heard
 
     def _prepared(self, op: DeviceOp, stream: Stream) -> Callable[[], Any]:
-        """What makes events for a stream that was not seen before; the clock of its device is
-        tied, if that is new, too."""
+        """The function that makes events for a new stream; also ties a new device's clock."""
         device = op._device
         issuer: Any = op._engine._issuer
         take: Callable[[], Any] = issuer.devices[device.context.token].events.take
@@ -118,7 +119,7 @@ class Book:
         return take
 
     def close(self) -> None:
-        """All has ended; streams are let go of."""
+        """End the profile, after all ops, and release the streams."""
         self.is_over = True
         self._take_by.clear()
         for clock in self.clocks.values():
@@ -136,9 +137,11 @@ class Book:
         self, op: Any, place: str | int | None, issued: float | None, begin: Any = None,
         end: Any = None, nodes: Any = (),
     ) -> None:  # fmt: skip
-        """Note that `op` ended now; who says so first is believed. `place` is a worker or stream,
-        a thread by its number, or None for an op that did not run; `begin` and `end` are by the
-        clock of its device."""
+        """Note that `op` ended now; the first note counts.
+
+        `place` is a worker or stream, a thread by its number, or None for an op that did not run;
+        `begin` and `end` are times of its device's clock.
+        """
         queued = self.queued.pop(op, None)
         if queued is None:
             return
@@ -149,8 +152,7 @@ class Book:
         )  # fmt: skip
 
     def records(self) -> list[Record]:
-        """Everything that was pushed, in the order of pushes. Ops of which no end was told, though
-        all have ended, are there without times."""
+        """All pushed ops, in the order of pushes. Ops whose end was not reported have no times."""
         for op in list(self.queued):
             self.end(op, None, None)
         names = {each.ident: each.name for each in threading.enumerate()}
@@ -164,7 +166,7 @@ class Book:
         ordinal: int | None = None, pool: str = "compute", begin: float | None = None,
         end: float | None = None, nodes: Any = (),
     ) -> Record:  # fmt: skip
-        # A thread that pushed, and ran it at once: it may be gone.
+        # A number is the thread that pushed the op and ran it at once; this thread may be gone.
         place = names.get(where, f"thread {where}") if isinstance(where, int) else where
         only_read, updated, written = regions or _NONE
         adopted = (self.allocated[number],) if number in self.allocated else ()

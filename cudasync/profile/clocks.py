@@ -1,9 +1,9 @@
 """The tower. The clocks of devices, tied to the wall clock at both ends of a profile.
 
-A tie is an event on a stream of its own, between two looks at the wall clock: that it happened
-between them is certain, and half their distance is its error. Between the first and the last tie
-of a device its clock is taken to run evenly, so a drift is corrected. A clock that stands still
-while the host sleeps is virtual: one for all devices, and not laid on the wall clock.
+A tie is an event on a separate stream, between two reads of the wall clock. The event certainly
+happened between the reads, and half their distance is the tie's error. A device's clock is assumed
+to run evenly between the first and the last tie, so a drift is corrected. A clock that stands still
+while the host sleeps is virtual: one clock for all devices, which is not shown on the wall clock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PAUSE_S = 2e-3
 
 
 class Tie(NamedTuple):
-    """The same moment by the wall clock and by a device's, in microseconds, and how surely."""
+    """One moment by the wall clock and by a device's clock, in microseconds, and the error."""
 
     wall_us: float
     device_us: float
@@ -31,7 +31,7 @@ class Tie(NamedTuple):
 
 
 class DeviceClock:
-    """The clock of one device, from its origin, which is the first tie."""
+    """The clock of one device, whose origin is an event at its creation."""
 
     def __init__(self, device: Device, wall: float) -> None:
         self.device = device
@@ -44,17 +44,17 @@ class DeviceClock:
         second = self.tie()
         passed_us = second.wall_us - first.wall_us
         self.is_virtual = second.device_us - first.device_us < passed_us / 2
-        # What to add on the virtual clock, so that it is one for all devices.
+        # Added to times of the virtual clock, so that all devices share one clock.
         self.shift_us = 0.0
 
     def tie(self) -> Tie:
-        """Tie the two clocks now; the surest of a few attempts counts."""
+        """Tie the two clocks now, by the attempt with the smallest error of a few."""
         best = min((self._attempt() for _ in range(_ATTEMPTS)), key=lambda tie: tie.error_us)
         self.ties.append(best)
         return best
 
     def axis_us(self, device_us: float) -> float:
-        """A time of the device on the axis that it is shown on."""
+        """A time of the device on the axis where it is shown."""
         if self.is_virtual:
             return device_us + self.shift_us
         first, last = self.ties[0], self.ties[-1]
@@ -64,12 +64,12 @@ class DeviceClock:
 
     @property
     def error_us(self) -> float:
-        """How far a time may be off on the wall clock, if the device's clock runs evenly."""
+        """The error of a time on the wall clock, if the device's clock runs evenly."""
         return 0.0 if self.is_virtual else max(self.ties[0].error_us, self.ties[-1].error_us)
 
     @property
     def drift(self) -> float:
-        """By how much the device's clock is slow, as a share of the time passed."""
+        """How slow the device's clock is, as a share of the elapsed time."""
         first, last = self.ties[0], self.ties[-1]
         passed_us = last.device_us - first.device_us
         if self.is_virtual or passed_us <= 0:
@@ -77,7 +77,7 @@ class DeviceClock:
         return (last.wall_us - first.wall_us) / passed_us - 1.0
 
     def close(self) -> None:
-        """The last tie, which a lost device does not give."""
+        """Make the last tie, except for a lost device, and close the stream."""
         with suppress(CudasyncError):
             self.tie()
         with suppress(CudasyncError):

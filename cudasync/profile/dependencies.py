@@ -1,8 +1,8 @@
-"""The tower. Who has to come after whom, worked out anew from what the ops accessed, in push order.
+"""The tower. Dependencies of ops, computed again from their accesses, in push order.
 
-The engine forgets a predecessor that is over; a profile wants it. So nothing of the engine's
-planning is asked: the last writer and the readers since, of each variable and each byte, follow
-from the accesses alone.
+The engine forgets a predecessor that is over, but a profile needs it. So the engine's planning is
+not used. The last writer of each variable and each byte, and its readers since, follow from the
+accesses alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _State:
 
 
 class _Bytes:
-    """States of all memory: `_states[i]` is that of the bytes from `_starts[i]` to the next."""
+    """States of all memory: `_states[i]` is for the bytes from `_starts[i]` to the next start."""
 
     def __init__(self) -> None:
         self._starts = [0]
@@ -47,7 +47,7 @@ class _Bytes:
         ]
 
     def reset(self, region: Region, writer: Record) -> None:
-        """One state for all of `region`: `writer` wrote it, and nobody has read it."""
+        """One state for all of `region`: `writer` wrote it, and no op has read it since."""
         if region.end <= region.start:
             return
         first, last = self._split(region.start), self._split(region.end)
@@ -64,12 +64,12 @@ class _Bytes:
 
 
 def find(records: Sequence[Record]) -> None:
-    """Give each record what it had to come after; `records` are in the order of pushes."""
+    """Give each record its dependencies; `records` are in the order of pushes."""
     memory, variables = _Bytes(), dict[Any, _State]()
     for record in records:
         record.before.clear()
         if record.kind == "allocate":
-            # Memory that was just allocated has no history.
+            # New memory has no history.
             for region in record.writes:
                 memory.reset(region, record)  # type: ignore[arg-type]
             continue

@@ -1,7 +1,6 @@
-"""The tower. Lines at the foot of a terminal that are drawn again and again while a block lasts.
+"""The tower. Lines at the foot of a terminal that are redrawn during a block.
 
-They belong to one thread, which draws them and takes them away again: whatever interrupts the
-program, nobody else has to tidy up.
+One thread draws the lines and removes them, so they go whatever interrupts the program.
 """
 
 from __future__ import annotations
@@ -19,14 +18,15 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TextIO
 
-# To the start of the line, and nothing to the right of it, or below it.
+# Go to the start of the line, and erase the text to the right, or also below.
 _ERASE, _ERASE_BELOW = "\r\x1b[K", "\r\x1b[J"
 
 
 class Drawing:
-    """The lines, while a `with` block lasts; nothing where `file` is no terminal."""
+    """The lines, during a `with` block; nothing if `file` is no terminal."""
 
-    # What it is called in errors and as a thread, how it is made; how soon it is drawn, how often.
+    # The name in errors and of the thread, the public function that makes it, the delay of the
+    # first drawing, and the time between drawings.
     name = made_by = ""
     first_s = again_s = 0.0
 
@@ -34,11 +34,11 @@ class Drawing:
         self._file: TextIO = sys.stderr if file is None else file
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
-        # How many lines are on the terminal now.
+        # The number of lines that are on the terminal now.
         self._drawn = 0
 
     def lines(self, passed_s: float, columns: int, rows: int) -> list[str]:
-        """What to draw, `passed_s` after the block began; at least one line, all short enough."""
+        """The lines to draw, `passed_s` after the block began: at least one, all short enough."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -52,7 +52,7 @@ class Drawing:
             )
             self._thread.start()
         except BaseException:
-            # Interrupted behind the start: no block will end it.
+            # Interrupted after the start: `__exit__` will not run, so end the thread here.
             self._over.set()
             raise
         return self
@@ -69,14 +69,14 @@ class Drawing:
 
     def _run(self) -> None:
         began = time.monotonic()
-        # A terminal that is gone, or a device that is lost, is no reason to end the program.
+        # A closed terminal, or a lost device, must not end the program.
         with suppress(OSError, ValueError, CudasyncError):
             try:
                 pause_s = self.first_s
                 while not self._over.wait(pause_s):
                     columns, rows = os.get_terminal_size(self._file.fileno())
                     shown = self.lines(time.monotonic() - began, (columns or 80) - 1, rows or 24)
-                    # The cursor stays in the last of them.
+                    # The cursor stays in the last line.
                     self._write(self._erased() + "\n".join(shown), len(shown))
                     pause_s = self.again_s
             finally:
@@ -96,7 +96,7 @@ class Drawing:
 
 
 def is_terminal(file: TextIO) -> bool:
-    """True if lines can be drawn on `file`, and taken back."""
+    """True if lines can be drawn on `file` and erased."""
     try:
         return file.isatty() and os.environ.get("TERM") != "dumb"
     except (AttributeError, ValueError):

@@ -1,4 +1,4 @@
-"""The tower. What is in flight now as text, also at a signal: for a program that hangs."""
+"""The tower. Ops in flight as text, also at a signal: for a program that hangs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ VARIABLE = "CUDASYNC_DUMP_SIGNAL"
 
 
 def dump() -> str:
-    """Ops that run, that are on streams and that wait, with what they wait for; and threads that
-    wait for ops. Changes nothing and never blocks, so a program that hangs can be asked.
+    """Ops that run, are on streams or wait, with the reasons; and threads that wait for ops.
 
-    With `CUDASYNC_DUMP_SIGNAL=USR1` in the environment, `kill -USR1 PID` has it on stderr. Threads
-    are named where there is a GIL: without one, their frames can not be looked at safely.
+    It changes nothing and never blocks, so it works in a program that hangs. With
+    `CUDASYNC_DUMP_SIGNAL=USR1` in the environment, `kill -USR1 PID` writes it to stderr. It lists
+    threads only with a GIL, because otherwise their frames cannot be read safely.
     """
     seen = look()
     lines = [f"cudasync, process {seen['pid']}: about {seen['unplanned']} pushes not planned yet"]
@@ -52,8 +52,8 @@ def _ops(head: str, group: Group) -> list[str]:
 def listen() -> None:
     """Write a dump to stderr at the signal that the environment names, from here on.
 
-    Raises ValueError for a name that is no signal's. On a thread that is not the main one, which
-    alone may say so, nothing is done.
+    Raises ValueError for an unknown signal. Does nothing on other threads than the main thread,
+    which alone may set a handler.
     """
     name = os.environ.get(VARIABLE)
     if not name or threading.current_thread() is not threading.main_thread():
@@ -65,7 +65,7 @@ def listen() -> None:
 
 
 def _say(number: int, frame: FrameType | None) -> None:
-    # Not by `sys.stderr`, which may be what was interrupted.
+    # Not by `sys.stderr`, whose code the signal may have interrupted.
     data = f"{dump()}\n".encode(errors="backslashreplace")
     while data:
         data = data[os.write(2, data) :]

@@ -1,4 +1,4 @@
-"""The tower. `cs.live()`: what goes on in this process, on its terminal."""
+"""The tower. `cs.live()` shows the state of this process on its terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Live(Drawing):
-    """Engines with rates, workers, streams, what waits, memory, threads; also as text."""
+    """Engines with rates, workers, streams, waiting ops, memory, threads; also as text."""
 
     name, made_by = "live view", "cs.live"
     first_s, again_s = 0.1, 0.5
@@ -23,8 +23,10 @@ class Live(Drawing):
         self._last = look()
 
     def look(self) -> dict[str, Any]:
-        """The same as data, as `python -m cudasync top --json` prints it. Rates are those since
-        the look before this one."""
+        """The same as data, as `python -m cudasync top --json` prints it.
+
+        Rates count from the previous look.
+        """
         now = look()
         made = view.with_rates(now, self._last)
         self._last = now
@@ -42,15 +44,15 @@ class Live(Drawing):
 
 
 def live(*, file: TextIO | None = None) -> Live:
-    """Show on a terminal what goes on: `with cs.live(): train()`, or once: `print(cs.live())`.
+    """Show the state on a terminal: `with cs.live(): train()`, or once: `print(cs.live())`.
 
-    For all engines: ops in flight and got over per second, what each worker and stream does, what
-    waits and for what; memory of arrays; and what each thread waits for. It only looks, and never
-    blocks. The view is drawn on `file`, stderr if left out, twice a second, and is gone when the
-    block is left, by Ctrl-C too; what the program prints meanwhile goes between. Where `file` is no
-    terminal, nothing is done.
+    It shows, for all engines, ops in flight and finished per second, the ops of each worker and
+    stream, and waiting ops with the reasons; the memory of arrays; and what each thread waits for.
+    It only reads, and never blocks. The view is drawn on `file` (default: stderr) twice a second.
+    It is removed when the block is left, also by Ctrl-C; the program's own output goes in between.
+    Nothing is done if `file` is no terminal.
 
-    `python -m cudasync top PID` shows the same of a process that has CUDASYNC_TOP=1 in its
+    `python -m cudasync top PID` shows the same for a process that has CUDASYNC_TOP=1 in its
     environment.
     """
     return Live(file)

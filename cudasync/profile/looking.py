@@ -1,7 +1,7 @@
-"""The tower. What is in flight now, and what each thread waits for, as plain data.
+"""The tower. Ops in flight now, and what each thread waits for, as plain data.
 
-It only looks: nothing is planned, issued or waited for, no driver is called, so it can be asked for
-at any moment, also by a signal. What goes on meanwhile may be missing, or be there twice.
+A look only reads. It plans, issues and waits for nothing, and calls no driver, so it works at any
+moment, also in a signal handler. Concurrent changes may be missing, or be there twice.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from cudasync.array.memory.statistics import Allocated
     from cudasync.engine import Engine, Op
 
-# Of many ops in one place so many are named.
+# The most ops of one place that are named.
 MOST = 20
 
 
 class Group(TypedDict):
-    """Ops in one place: a worker, a stream, or "waits"; the first of them in words."""
+    """Ops in one place: a worker, a stream, or "waits"; the first ops as text."""
 
     where: str
     count: int
@@ -40,7 +40,7 @@ class Group(TypedDict):
 
 
 class EngineLook(TypedDict):
-    """One engine. `over_*` count ops since it was made; `running` are workers, idle ones too."""
+    """One engine. `over_*` count ops since its creation; `running` has all workers, also idle."""
 
     number: int
     mode: str
@@ -55,7 +55,7 @@ class EngineLook(TypedDict):
 
 
 class Waiter(TypedDict):
-    """A thread that waits: for what, and the line of the program, "" if none is known."""
+    """A thread that waits: the reason, and the line of the program, or "" if unknown."""
 
     thread: str
     waits_for: str
@@ -63,8 +63,10 @@ class Waiter(TypedDict):
 
 
 class Look(TypedDict):
-    """All that is known of a process at one moment, `at_s` of its monotonic clock. `threads` is
-    None without a GIL: frames of others can not be looked at safely then."""
+    """The state of a process at one moment, `at_s` of its monotonic clock.
+
+    `threads` is None without a GIL, because the frames of other threads cannot be read safely.
+    """
 
     pid: int
     program: str
@@ -76,7 +78,7 @@ class Look(TypedDict):
 
 
 def look() -> Look:
-    """What goes on in this process now. Changes nothing, and never blocks."""
+    """The state of this process now. Changes nothing, and never blocks."""
     return Look(
         pid=os.getpid(),
         program=" ".join(sys.argv),
@@ -108,7 +110,7 @@ def _engine(engine: Engine) -> EngineLook:
         over_host=engine._ran,
         over_device=counters.device_ops.taken,
         failed=counters.failed_ops.taken,
-        # Of a worker that runs what it plans, the op is in no book.
+        # An op that a worker runs while it plans is not registered, so both sets count.
         in_flight=sum(not isinstance(op, DataFence) for op in {*left, *seen}),
         running=[_group(where, ops) for where, ops in running],
         streams=[_group(where, ops) for where, ops in sorted(streams.items())],
@@ -117,9 +119,9 @@ def _engine(engine: Engine) -> EngineLook:
 
 
 def _running(engine: Engine) -> Iterator[tuple[str, list[Op]]]:
-    """Workers, each with the op that it runs, if any."""
+    """Workers, each with its running op, if any."""
     if engine._serial is not None:
-        # It has no workers: its ops run on the threads that push them.
+        # A serial engine has no workers: its ops run on the threads that push them.
         yield "the thread that pushed", list(engine._serial._running)
         return
     for pool in dict.fromkeys(list(engine._pools.values())):
@@ -138,14 +140,14 @@ def _with_reason(op: Op) -> str:
 
 
 def before(op: Op) -> list[Op]:
-    """What `op` has to come after and is not over, the oldest first."""
+    """The unfinished predecessors of `op`, the oldest first."""
     gate = None if op._node is None else op._node.gate
     left = [each for each in getattr(gate, "before", ()) if not each.finished]
     return sorted(left, key=lambda each: each.number)
 
 
 def named(op: Op) -> str:
-    """An op in words."""
+    """An op as text."""
     return f"{op.name} #{op.number} pushed at {op.push_site}"
 
 
@@ -154,7 +156,7 @@ def _some(ops: list[Op]) -> str:
 
 
 def _threads() -> list[Waiter] | None:
-    """Each thread that waits, for what and where."""
+    """Each thread that waits, with the reason and the line."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return None
     names = {each.ident: each.name for each in threading.enumerate()}
@@ -168,7 +170,7 @@ def _threads() -> list[Waiter] | None:
 
 
 def _wait_in(frame: FrameType | None) -> tuple[str | None, FrameType | None]:
-    """What a thread with these frames waits for, and the line of the program that does."""
+    """What a thread with these frames waits for, and the program's frame that waits."""
     what: str | None = None
     while frame is not None:
         if what is None and frame.f_code in _SAID:
@@ -176,7 +178,7 @@ def _wait_in(frame: FrameType | None) -> tuple[str | None, FrameType | None]:
         elif what is not None and not frame.f_globals.get("__name__", "").startswith("cudasync."):
             return what, frame
         frame = frame.f_back
-    # With none of the program's, it is a thread of ours that waits on others' behalf.
+    # Without a frame of the program, this is a thread of ours that waits for other threads.
     return None, None
 
 
@@ -196,12 +198,12 @@ def _work(found: dict[str, Any]) -> str:
     what = found["self"]
     if isinstance(what, Device):
         return f"all work of {what!r}"
-    # Not `repr`, which has the handle: it may be closed meanwhile.
+    # Not `repr`, which reads the handle: the object may be closed meanwhile.
     where = what.fixed_device if isinstance(what, Stream) else what.device
     return f"{'an event' if isinstance(what, Event) else 'a stream'} of {where!r}"
 
 
-# What a thread waits for that is in one of these, from its variables.
+# Functions that wait, with the text of the reason, from their local variables.
 _SAID: dict[CodeType, Callable[[dict[str, Any]], str]] = {
     waiting.wait_for.__code__: _op,
     pushing._hold_back.__code__: _limit,

@@ -1,8 +1,8 @@
 """The tower. Ranges for NVIDIA's tools, by the `nvtx` wheel: annotations, and the functions of ops.
 
 With CUDASYNC_NVTX=1 there is a range around each annotation, each host op, and the enqueuing of
-each device op, whose commands Nsight shows below it. They are in the domain "cudasync". Where no
-tool has started the process, nothing is told.
+each device op, whose commands Nsight shows below it. The ranges are in the domain "cudasync". If no
+tool has started the process, there are no ranges.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def start() -> None:
-    """Tell NVTX from here on, if the environment has CUDASYNC_NVTX=1.
+    """Make ranges from here on, if the environment has CUDASYNC_NVTX=1.
 
-    Raises ValueError for another value than 1 and 0, ModuleNotFoundError without the wheel.
+    Raises ValueError for any value but 1 and 0, ModuleNotFoundError without the wheel.
     """
     value = os.environ.get("CUDASYNC_NVTX") or "0"
     if value not in ("0", "1"):
@@ -38,7 +38,7 @@ def start() -> None:
             name="nvtx",
         ) from error
     domain = nvtx.get_domain("cudasync")
-    # What the wheel hands out where nobody listens is a dummy.
+    # Without a listening tool the wheel returns a dummy domain.
     if not isinstance(domain, nvtx.Domain):
         return
     ranges = Ranges(domain)
@@ -47,9 +47,9 @@ def start() -> None:
 
 
 class Ranges:
-    """What is told of: annotations, as a listener, and ops, as the log tells of them."""
+    """Ranges of annotations, as their listener, and of ops, as the log reports them."""
 
-    # The wheel keeps each name for ever; names beyond these are told as one.
+    # The wheel keeps each name for ever. Names beyond this count share one name.
     most_names = 10_000
 
     def __init__(self, domain: Any) -> None:
@@ -57,11 +57,11 @@ class Ranges:
         self._attributes: dict[str, Any] = {}
 
     def attributes(self, name: str) -> Any:
-        """What a range of that name is begun with."""
+        """The attributes for a range of that name."""
         found = self._attributes.get(name)
         if found is None:
             name = name if len(self._attributes) < self.most_names else "of more names"
-            # dict.setdefault is one C call: all threads get the same.
+            # dict.setdefault is one C call, so all threads get the same object.
             made = self.domain.get_event_attributes(message=name)
             found = self._attributes.setdefault(name, made)
         return found
@@ -73,7 +73,7 @@ class Ranges:
         self.domain.pop_range()
 
     def heard(self, entry: Any) -> None:
-        """Put the function of an op that is about to be in the log into a range."""
+        """Wrap the function of an op in a range, before the op enters the log."""
         fn = getattr(entry, "_fn", None)
         if fn is not None:
             entry._fn = _in_range(fn, self.domain, self.attributes(entry.name))

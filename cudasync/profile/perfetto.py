@@ -1,7 +1,7 @@
 """The tower. A profile in the trace event format, which Perfetto and chrome://tracing open.
 
-Each clock is a process, each stream and worker a thread of it; flows go along dependencies, and
-counters say how many ops run and are in flight, and what arrays allocated from the driver.
+Each clock is a process, each stream and worker a thread of it. Flows show dependencies. Counters
+show running ops, ops in flight, and the bytes that arrays allocated from the driver.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def trace(records: Sequence[Record]) -> dict[str, Any]:
-    """The object to be written as JSON. Times are in microseconds, of the clock of the process."""
+    """The trace as a JSON object. Times are in microseconds, by the clock of each process."""
     timed = [each for each in records if each.has_times]
     clocks = {clock: index + 1 for index, clock in enumerate(sorted({r.clock for r in timed}))}
     tracks: dict[tuple[str, str], int] = {}
@@ -32,7 +32,7 @@ def trace(records: Sequence[Record]) -> dict[str, Any]:
         events.append(
             {"ph": "M", "name": "thread_name", "pid": clocks[clock], "tid": tid, "args": named}
         )
-    # Those beside each other in one launch are on tracks of their own.
+    # Nodes that overlap in one launch are on tracks of their own.
     beside: dict[tuple[str, str], int] = {}
     flow = 0
     for each in timed:
@@ -94,7 +94,7 @@ def trace(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def lanes(nodes: Sequence[NodeTime]) -> list[int]:
-    """Numbers for nodes, so that those of one number do not overlap."""
+    """Lane numbers for nodes, so that nodes of one lane do not overlap."""
     ends: list[float] = []
     found = dict.fromkeys(range(len(nodes)), 0)
     for at in sorted(found, key=lambda at: nodes[at].start_us):
@@ -124,7 +124,7 @@ def _arguments(record: Record) -> dict[str, Any]:
 
 
 def _counted(timed: Sequence[Record], clock: str, pid: int) -> list[dict[str, Any]]:
-    """Ops that run at each moment, and bytes allocated since the profile began."""
+    """Counters of running ops, and of bytes allocated since the profile began."""
     mine = [each for each in timed if each.clock == clock and each.kind != ANNOTATION]
     events = []
     for name, changes in (
@@ -141,7 +141,7 @@ def _counted(timed: Sequence[Record], clock: str, pid: int) -> list[dict[str, An
 
 
 def _in_flight(records: Sequence[Record], pid: int) -> list[dict[str, Any]]:
-    """Ops that were pushed and are not known to be over, of all devices and by the wall clock."""
+    """A counter of ops between push and noticed end, on all devices, by the wall clock."""
     seen = [each for each in records if each.found_us is not None and each.kind != ANNOTATION]
     changes = [(each.queued_us, 1) for each in seen] + [(each.found_us, -1) for each in seen]
     value, events = 0, []

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from cudasync.profile.record import Record
 
-# As in the page. Told apart by most people who see fewer colours.
+# The colours of the page. Most people with colour blindness can tell them apart.
 COLOURS = {
     "host": "#4477aa", "kernel": "#228833", "HtoD": "#ee7733", "DtoH": "#aa3377",
     "DtoD": "#ccaa33", "allocate": "#66aacc", "free": "#888888", "wait": "#998877",
@@ -19,7 +19,7 @@ COLOURS = {
 _OTHER = "#777777"
 _WIDTH_INCHES, _ROW_INCHES, _MARGIN_INCHES = 11.0, 0.24, 1.0
 _UNITS = (("us", 1.0), ("ms", 1e3), ("s", 1e6))
-# Of the width of a panel: what is longer has room for its name, at seven points a letter.
+# A share of a panel's width for each letter of a name, at seven points: a shorter bar has no name.
 _LETTER_SHARE = 0.007
 _THIN_SHARE = 0.003
 
@@ -27,7 +27,7 @@ _THIN_SHARE = 0.003
 def draw(records: Sequence[Record], file: str | Path) -> None:
     """Write the picture to `file`, in the format that its name ends with.
 
-    Raises ModuleNotFoundError without matplotlib, OSError if the file can not be written.
+    Raises ModuleNotFoundError without matplotlib, OSError if the file cannot be written.
     """
     try:
         from matplotlib.figure import Figure
@@ -54,7 +54,7 @@ def draw(records: Sequence[Record], file: str | Path) -> None:
 
 
 def _panel(panel: Any, clock: str, rows: dict[str, list[Record]]) -> None:
-    """Draw what one clock timed."""
+    """Draw the ops of one clock."""
     ops = [each for row in rows.values() for each in row]
     begin_us = min(each.start_us or 0.0 for each in ops)
     whole_us = max(max(each.end_us or 0.0 for each in ops) - begin_us, 1e-3)
@@ -63,7 +63,7 @@ def _panel(panel: Any, clock: str, rows: dict[str, list[Record]]) -> None:
         for (kind, is_thin), spans in _spans(row, begin_us, whole_us).items():
             colour = COLOURS.get(kind, _OTHER)
             scaled = [(start_us / divisor, length_us / divisor) for start_us, length_us in spans]
-            # A white edge tells neighbours apart, and would leave nothing of what is thin.
+            # A white edge separates neighbours, but would hide a thin bar.
             edge = colour if is_thin else "white"
             panel.broken_barh(scaled, (at - 0.4, 0.8), color=colour, linewidth=0.4, ec=edge)
         for each in row:
@@ -83,7 +83,7 @@ def _panel(panel: Any, clock: str, rows: dict[str, list[Record]]) -> None:
 def _spans(
     row: Sequence[Record], begin_us: float, whole_us: float
 ) -> dict[tuple[str, bool], list[tuple[float, float]]]:
-    """Start and length by kind, those of thin bars apart."""
+    """Start and length by kind, with thin bars apart."""
     found: dict[tuple[str, bool], list[tuple[float, float]]] = {}
     for each in row:
         span = (each.start_us or 0.0) - begin_us, each.duration_us
@@ -101,5 +101,5 @@ def _legend(panel: Any, kinds: Sequence[str]) -> None:
 
 
 def _plain(name: str) -> str:
-    """Not taken for mathematics: between two dollars matplotlib sets TeX, or fails to."""
+    """The name with dollars escaped: matplotlib takes text between two dollars for TeX."""
     return name.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""The tower. `with cs.profile() as p:` and what can be asked of it afterwards."""
+"""The tower. `with cs.profile() as p:` and the results of a profile."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 @unpicklable("save() it, and send the file")
 class Profile:
-    """What ran inside of a `with` block, on any engine and from any thread, where and when.
+    """The ops that ran inside a `with` block, on any engine and from any thread: where and when.
 
     Entering and leaving wait for all ops of all engines, so an op is seen whole or not at all.
-    Times are in microseconds. Host ops have times of the wall clock from when the block began. So
-    have ops of devices, where the device's clock runs with it (`error_us` says how surely); the
-    software GPU has a virtual clock, one for all its devices, which is shown beside the other.
+    Times are in microseconds. Host ops have wall clock times, from the begin of the block. So have
+    device ops, if the device's clock runs evenly with the wall clock (within `error_us`). The
+    software GPU has a virtual clock, one for all its devices, which is shown separately.
     """
 
     def __init__(self, *, nodes: bool = False) -> None:
@@ -82,8 +82,8 @@ class Profile:
 
     @cached_property
     def records(self) -> list[Record]:
-        """One for each op that was pushed inside, in the order of pushes, with what each had to
-        come after. Raises ValueError inside of the block."""
+        """A record for each op that was pushed inside, in the order of pushes, with its
+        dependencies. Raises ValueError inside the block."""
         if not self._is_over:
             raise ValueError("the profile is complete once its block is left")
         found = self._book.records()
@@ -92,9 +92,9 @@ class Profile:
 
     @cached_property
     def annotations(self) -> list[Record]:
-        """One for each block of `cs.annotate` that was entered and left inside, as they began:
-        on a track for
-        each thread, and one more where they are nested. Raises ValueError inside of the block."""
+        """A record for each block of `cs.annotate` that was entered and left inside, in the order
+        of their begins. Each thread has a track, and further tracks for nested blocks. Raises
+        ValueError inside the block."""
         if not self._is_over:
             raise ValueError("the profile is complete once its block is left")
         return annotating.records(self._heard.spans, self._book.wall)
@@ -105,13 +105,13 @@ class Profile:
 
     @property
     def error_us(self) -> float:
-        """How far the time of a device may be off on the wall clock; 0 where none is laid on it."""
+        """The largest error of a device's time on the wall clock; 0 if no device is shown on it."""
         return max((clock.error_us for clock in self._book.clocks.values()), default=0.0)
 
     def why(self, op: Op | Record) -> Why:
-        """Why `op` started when it did, and what that waited for, back to a push.
+        """Why `op` started when it did: a chain of reasons back to a push.
 
-        Raises ValueError for an op that was not pushed inside of the block.
+        Raises ValueError for an op that was not pushed inside the block.
         """
         record = self._by_number.get(op.number)
         if record is None:
@@ -131,13 +131,13 @@ class Profile:
         Path(file).write_text(json.dumps(perfetto.trace(self._shown)), encoding="utf-8")
 
     def html(self, file: str | Path) -> None:
-        """Write a page for any browser, which needs nothing but itself: tracks to zoom and move, a
-        search, and for each op why it waited, as `why` says it."""
+        """Write a page for any browser, which loads nothing else: tracks to zoom and move, a
+        search, and for each op the reason of its wait, as from `why`."""
         Path(file).write_text(page.page(self._shown, str(self)), encoding="utf-8")
 
     def plot(self, file: str | Path) -> None:
-        """Write a picture by matplotlib, in the format that the name ends with: a row for each
-        stream and worker. Raises ModuleNotFoundError, which says what to install, without it."""
+        """Write a picture by matplotlib, in the format of the name's ending: a row for each stream
+        and worker. Without matplotlib, ModuleNotFoundError says what to install."""
         picture.draw(self._shown, file)
 
     @property
@@ -147,22 +147,22 @@ class Profile:
 
     @property
     def nodes(self) -> list[analysis.NodeRow]:
-        """The nodes of graphs, those of devices with `cs.profile(nodes=True)` only."""
+        """The nodes of graphs; device nodes only with `cs.profile(nodes=True)`."""
         return analysis.node_rows(self.records)
 
     @property
     def axes(self) -> list[analysis.Axis]:
-        """For each clock elapsed and busy time, overlap, and the critical path."""
+        """For each clock: elapsed and busy time, overlap, and the critical path."""
         return analysis.axes(self.records)
 
     @property
     def places(self) -> list[analysis.Place]:
-        """For each stream and worker how long it was idle, and why."""
+        """For each stream and worker: how long it was idle, and why."""
         return analysis.places(self.records)
 
     @property
     def moved(self) -> list[analysis.Moved]:
-        """For each kind of copy bytes, time, and how much of that was hidden behind compute."""
+        """For each kind of copy: bytes, time, and the time that was hidden behind compute."""
         return analysis.moved(self.records)
 
     def __str__(self) -> str:
@@ -192,20 +192,20 @@ class Profile:
 
 
 class Why(list["Reason"]):
-    """Reasons, the one that was asked for first; as text, a line for each."""
+    """Reasons, that of the given op first; as text, a line for each."""
 
     def __str__(self) -> str:
         return "\n".join(str(each) for each in self)
 
 
 def profile(*, nodes: bool = False) -> Profile:
-    """Watch what runs inside of a `with` block: `with cs.profile() as p: ...`, then `print(p)`.
+    """Watch the ops inside a `with` block: `with cs.profile() as p: ...`, then `print(p)`.
 
-    Every engine and thread of the process is watched, engines made inside too. Entering and leaving
-    the block wait for all ops; nothing is paid outside of it.
+    A profile watches every engine and thread of the process, also engines made inside. Entering and
+    leaving the block wait for all ops; outside of it nothing is paid.
 
-    Functions of the host in graphs have a time each. With `nodes`, so have the nodes of devices: a
-    launch of a graph then has two events for each node, which takes longer, and a function of a
-    stream in it is called once more. (In checked mode, and on a serial engine, they have none.)
+    Host functions in graphs have a time each. With `nodes`, so have device nodes. A launch of a
+    graph then has two events for each node, which takes longer, and calls a function of a stream
+    once more. (In checked mode, and on a serial engine, device nodes have no times.)
     """
     return Profile(nodes=nodes)

@@ -1,4 +1,4 @@
-"""The tower. A line on the terminal that says how far an engine is, while a program waits."""
+"""The tower. A line on the terminal with an engine's progress, while a program waits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Progress(Drawing):
-    """The line, while a `with` block lasts; nothing where `file` is no terminal."""
+    """The line, during a `with` block; nothing if `file` is no terminal."""
 
     name, made_by = "progress line", "cs.progress"
-    # A wait that is shorter needs no line.
+    # A shorter wait needs no line.
     first_s, again_s = 0.5, 0.2
 
     def __init__(self, engine: Engine, file: TextIO | None) -> None:
@@ -29,7 +29,7 @@ class Progress(Drawing):
 
 
 def said(counts: Statistics, passed_s: float) -> str:
-    """How far an engine is, in one line; `passed_s` is for how long it was watched."""
+    """An engine's progress in one line; `passed_s` is the time since the block began."""
     done = counts.host_ops + counts.device_ops + counts.failed_ops
     failed = f", {counts.failed_ops} failed" if counts.failed_ops else ""
     minutes, seconds = divmod(int(passed_s), 60)
@@ -37,10 +37,10 @@ def said(counts: Statistics, passed_s: float) -> str:
 
 
 def progress(engine: Engine | None = None, *, file: TextIO | None = None) -> Progress:
-    """Say on a terminal how far an engine is: `with cs.progress(engine): engine.waitall()`.
+    """Show an engine's progress on a terminal: `with cs.progress(engine): engine.waitall()`.
 
-    The line is drawn on `file`, stderr if left out, once the block has lasted half a second, and
-    is gone when the block is left, by Ctrl-C too. Where `file` is no terminal, nothing is done. The
-    engine is the current one if left out. It counts ops since the engine was made.
+    The line is drawn on `file` (default: stderr) once the block has lasted half a second. It is
+    removed when the block is left, also by Ctrl-C. Nothing is done if `file` is no terminal. The
+    default engine is the current one. The line counts ops since the engine was made.
     """
     return Progress(engine or current_engine(), file)

@@ -1,4 +1,4 @@
-"""The tower. What a profile keeps of one op; it keeps no op, data or result alive."""
+"""The tower. A profile's record of one op; it keeps no op, data or result alive."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 WALL = "wall clock"
 VIRTUAL = "virtual clock"
-# The kind of a record that is no op, but a part of the program: see `annotating`.
+# The kind of a record of an annotation, which is no op: see `annotating`.
 ANNOTATION = "annotation"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """A node of a graph, in one launch: where it was recorded, when it began and ended."""
+    """A node of a graph, in one launch: the line that recorded it, its begin and end."""
 
     name: str
     push_site: str
@@ -33,10 +33,10 @@ class NodeTime:
 class Record:
     """One op: where it ran, when, and what it accessed. Times are in microseconds.
 
-    `queued_us`, `issued_us` and `found_us` are of the wall clock: when it was pushed, when it began
-    or was put on its stream, and when it was seen to be over. `start_us` and `end_us` are of
-    `clock`, which is the wall clock too, but for ops of devices whose clock does not run with it.
-    `place` is the stream or worker; None for an op that did not run, or whose end was not seen.
+    `queued_us`, `issued_us` and `found_us` are wall clock times: of the push, of the begin or the
+    enqueuing on a stream, and of the moment when the end was noticed. `start_us` and `end_us` are
+    times of `clock`. This is the wall clock, except for devices with a virtual clock. `place` is
+    the stream or worker; None for an op that did not run, or whose end was not noticed.
     """
 
     number: int
@@ -54,9 +54,9 @@ class Record:
     start_us: float | None = None
     end_us: float | None = None
     size_bytes: int = 0
-    # Of a graph's segment: the names of its nodes; of a batch, those of its steps.
+    # The names of a graph segment's nodes, or of a batch's steps.
     nodes: tuple[str, ...] = ()
-    # Those of them that have times, by the clock of this.
+    # The nodes that have times, by this record's clock.
     node_times: tuple[NodeTime, ...] = ()
     reads: tuple[Region | Var, ...] = ()
     writes: tuple[Region | Var, ...] = ()
@@ -68,7 +68,7 @@ class Record:
 
     @property
     def duration_us(self) -> float:
-        """How long it ran, by its own clock; 0 if that is not known."""
+        """The duration of the op, by its own clock; 0 if unknown."""
         if self.start_us is None or self.end_us is None:
             return 0.0
         return self.end_us - self.start_us
@@ -78,8 +78,10 @@ class Record:
         return self.kind in ("HtoD", "DtoH", "DtoD")
 
     def gap_after_us(self, other: Record) -> float | None:
-        """From the end of `other` to the start of this, by the one clock of both; across clocks by
-        the wall clock, from when the end of `other` was seen to when this was issued."""
+        """The time from the end of `other` to the start of this op, by their common clock.
+
+        Across clocks, the wall clock time from noticing the end of `other` to issuing this op.
+        """
         if self.start_us is None or other.end_us is None:
             return None
         if self.clock == other.clock:
@@ -91,7 +93,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """`op` has to come after `on`: `hazard` is RAW, WAR or WAW, `over` says over what."""
+    """An op must come after `on`: `hazard` is RAW, WAR or WAW, `over` names the data."""
 
     on: Record
     hazard: str

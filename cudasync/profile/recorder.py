@@ -1,6 +1,6 @@
-"""The tower. What an engine tells a profile beside what the log does: ends of device ops, failures.
+"""The tower. An engine's recorder during a profile: it notes ends of device ops, and failures.
 
-Two threads may both find that an op of a device has ended; the first counts.
+The log reports the rest. Two threads may both find that a device op has ended; the first counts.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Stands in one engine while a profile lasts; `outer` was told before, and is told on."""
+    """The recorder of one engine during a profile; it forwards all calls to `outer`, if any."""
 
-    # Host functions of graphs are timed, each by itself.
+    # Each host function of a graph is timed.
     times_functions = True
 
     def __init__(self, book: Book, outer: Any = None, *, times_nodes: bool = False) -> None:
-        # Nodes of a device are.
+        # Whether each device node of a graph is timed.
         self.times_nodes = times_nodes
         self._book = book
         self.outer = outer
@@ -33,26 +33,26 @@ class Recorder:
 
     @property
     def entries(self) -> Any:
-        """What `Engine.trace()` returns while the profile lasts."""
+        """The result of `Engine.trace()` during the profile."""
         if self.outer is None:
             raise ValueError("this engine keeps no trace; make it with Engine(trace=True)")
         return self.outer.entries
 
     def pushed(self, op: Op) -> None:
-        """The log has told of it."""
+        """Forward only: the log has reported the op."""
         if self.outer is not None:
             self.outer.pushed(op)
 
     def issuing(self, op: DeviceOp, stream: Stream, events: Any) -> None:
-        """The function of `op` is about to be called, which marks its start by itself."""
+        """Forward only: the function of `op`, called next, marks its own start."""
         if self.outer is not None:
             self.outer.issuing(op, stream, events)
 
     def reached(self, op: DeviceOp) -> None:
         """Note a device op whose end event is complete, before the caller ends it.
 
-        Several threads may: each reads the times, and the first one's count. So whoever goes on to
-        end the op, and to use its events again, does so behind the note.
+        Several threads may call it: each reads the times, and the first note counts. So each thread
+        ends the op, and reuses its events, only after the note.
         """
         if self.outer is not None:
             self.outer.reached(op)
@@ -64,7 +64,7 @@ class Recorder:
         origin = book.clocks[timeline.device.ordinal].origin
         begin = end = None
         timed, nodes = op.node_times, ()
-        # A profile is worth less than the op: where the device is lost, it has a hole.
+        # The op matters more than the profile: with a lost device the op has no times.
         with suppress(CudasyncError, ValueError):
             begin = issued[1].elapsed_ms(origin) * 1e3
             end = event.elapsed_ms(origin) * 1e3
@@ -77,7 +77,7 @@ class Recorder:
                 timed.give_back()
 
     def ran(self, op: Op, worker: str, start: float) -> None:
-        """A host op ended, which has noted that by itself."""
+        """Forward only: a host op notes its own end."""
         if self.outer is not None:
             self.outer.ran(op, worker, start)
 
@@ -88,7 +88,7 @@ class Recorder:
         self._book.end(op, "serial", start, nodes=op.node_times or ())
 
     def adopted(self, op: Op, region: Region) -> None:
-        """Note which memory the allocation `op` made."""
+        """Note the memory of the allocation `op`."""
         if self.outer is not None:
             self.outer.adopted(op, region)
         self._book.allocated[op.number] = region

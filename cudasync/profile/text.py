@@ -1,4 +1,4 @@
-"""The tower. A profile as text: what `print(profile)` shows."""
+"""The tower. A profile as text, for `print(profile)`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ _MOST_NAMES = 8
 def text(
     records: Sequence[Record], notes: Sequence[str] = (), annotations: Sequence[Record] = ()
 ) -> str:
-    """The table by op, that of nodes, annotations, then overlap, critical path, idle time and
-    copies."""
+    """Tables of ops, nodes and annotations, then overlap, critical path, idle time and copies."""
     timed = sum(each.has_times for each in records)
     lines = [f"{len(records)} ops, {len(records) - timed} without times", *notes]
     rows = analysis.rows(records)
@@ -70,7 +69,7 @@ def text(
 
 
 def _nodes(records: Sequence[Record]) -> list[str]:
-    """Nodes of graphs: those with times, and the names of the others."""
+    """Nodes of graphs: a table of nodes with times, and the names of the others."""
     lines: list[str] = []
     rows = analysis.node_rows(records)
     if rows:

@@ -1,4 +1,4 @@
-"""The tower. A look as lines, beside the one before: what `top` and `cs.live` show."""
+"""The tower. A look as lines, compared with the previous look, for `top` and `cs.live`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ if TYPE_CHECKING:
 
     from cudasync.profile.looking import EngineLook, Group, Look
 
-# Of ops that wait so many are shown, the first.
+# The most waiting ops that are shown.
 _MOST_WAITING = 8
 
 
 def rates(seen: Look, earlier: Look | None) -> dict[int, tuple[float, float]]:
-    """By engine, ops of the host and of devices that got over per second since `earlier`; nothing
-    for an engine that was not there then."""
+    """By engine, finished host ops and device ops per second since `earlier`.
+
+    An engine that did not exist then is left out.
+    """
     if earlier is None or seen["at_s"] <= earlier["at_s"]:
         return {}
     passed_s = seen["at_s"] - earlier["at_s"]
@@ -31,8 +33,10 @@ def rates(seen: Look, earlier: Look | None) -> dict[int, tuple[float, float]]:
 
 
 def with_rates(seen: Look, earlier: Look | None) -> dict[str, Any]:
-    """The look for programs: each engine has `host_ops_per_s` and `device_ops_per_s` too, None
-    where there is nothing to compare with."""
+    """The look for programs: each engine also has `host_ops_per_s` and `device_ops_per_s`.
+
+    They are None without an earlier look.
+    """
     found = rates(seen, earlier)
     engines = []
     for each in seen["engines"]:
@@ -60,7 +64,7 @@ def lines(seen: Look, earlier: Look | None = None) -> list[str]:
         for each in seen["threads"]:
             site = each["at"] and f", at {each['at']}"
             made.append(f"  {each['thread']:<{width}}  for {each['waits_for']}{site}")
-    # Names are the program's: none of them is to steer a terminal.
+    # Names are the program's, and must not control the terminal.
     return ["".join(c if c.isprintable() else "?" for c in line) for line in made]
 
 
@@ -116,7 +120,7 @@ def size(size_bytes: int) -> str:
 
 
 def cropped(shown: list[str], columns: int, rows: int) -> list[str]:
-    """As much as a terminal has room for; the last row says how much it has not."""
+    """The lines that fit the terminal; the last row counts the lines that do not."""
     kept = shown if len(shown) <= rows else shown[: max(rows - 1, 0)]
     left = len(shown) - len(kept)
     more = [f"... {left} lines more"] if left else []

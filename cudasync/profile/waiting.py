@@ -1,7 +1,7 @@
-"""The tower. Why an op started when it did: the last of all that it had to wait for.
+"""The tower. Why an op started when it did: the last thing that it waited for.
 
-That is, in this order: an op that it comes after, if it ended after the push; else the worker or
-stream that it got, if that was busy until then; else the pusher, who was no earlier.
+In this order: a predecessor, if it ended after the push; else the op's worker or stream, if that
+was busy until then; else the thread that pushed the op.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ _FEW_US = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What `record` waited for last, and for how long: the time from its push, or across clocks
-    from when that could be compared, to the end of what it waited for, in microseconds.
+    """The last thing that `record` waited for, and the time from its push to that end, in us.
 
-    `what` is "an op", which `dependency` names; "a worker" or "a stream", which `blocker` had; or
-    "the pusher".
+    `what` is "an op", which `dependency` names; "a worker" or "a stream", which `blocker` occupied;
+    or "the pusher".
     """
 
     record: Record
@@ -46,7 +45,7 @@ class Reason:
 
     @property
     def over_us(self) -> float | None:
-        """When that was over, by the wall clock; None if it is not known."""
+        """The end of the wait, by the wall clock; None if unknown."""
         if self.dependency is not None:
             return _wall_end(self.dependency.on)
         return self.record.queued_us if self.blocker is None else _wall_end(self.blocker)
@@ -72,7 +71,7 @@ class Reason:
 
 
 def reason_of(record: Record, blocked: Blockers) -> Reason:
-    """What `record` waited for last; `blocked` is of `blockers`."""
+    """The last thing that `record` waited for; `blocked` is the result of `blockers`."""
     last = _last_dependency(record)
     blocker = blocked.get(record)
     ended = None if last is None else _wall_end(last.on)
@@ -80,7 +79,7 @@ def reason_of(record: Record, blocked: Blockers) -> Reason:
         waited_us = ended - record.queued_us
         later = None if blocker is None else blocker.gap_after_us(last.on)
         if blocker is not None and blocker is not last.on and later is not None and later > 0:
-            # The place was taken by another op once the last dependency was over.
+            # Another op took the place after the end of the last dependency.
             return _for_place(record, blocker)
         return Reason(record, OP, waited_us, last)
     if blocker is not None:
@@ -91,7 +90,7 @@ def reason_of(record: Record, blocked: Blockers) -> Reason:
 
 
 def chain(record: Record, blocked: Blockers) -> list[Reason]:
-    """The reason for `record`, the reason for what that names, and so on back to a push."""
+    """The reason for `record`, the reason for the op that it names, and so on back to a push."""
     made: list[Reason] = []
     seen: set[Record] = set()
     at: Record | None = record
@@ -109,7 +108,7 @@ def _for_place(record: Record, blocker: Record) -> Reason:
 
 
 def _last_dependency(record: Record) -> Dependency | None:
-    """Of what it comes after, the one that ended last; ops that did not run have no end."""
+    """The dependency that ended last; ops that did not run have no end."""
     timed = [each for each in record.before if each.on.found_us is not None]
     if not timed:
         return None
@@ -120,12 +119,12 @@ def _last_dependency(record: Record) -> Dependency | None:
 
 
 def _wall_end(record: Record) -> float | None:
-    """When it had ended, by the wall clock: as seen, where its own clock is another one."""
+    """The end by the wall clock; for another clock, the time when the end was noticed."""
     return record.end_us if record.clock == WALL and record.has_times else record.found_us
 
 
 def blockers(records: Iterable[Record]) -> Blockers:
-    """For each record whoever was the last to have its stream or worker before it, if anybody."""
+    """For each record the op that last occupied its stream or worker before it, if any."""
     places: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         if record.has_times and record.place is not None:

@@ -1,4 +1,4 @@
-"""The tower. Which devices tests run on, found when the first test asks."""
+"""The tower. The devices for tests, found when the first test needs them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cudasync.pytest_plugin.options import SEVERAL
 
 
 def place(wish: str) -> str:
-    """Choose the driver before any test is imported; why there is none, or "".
+    """Choose the driver before any test is imported; returns why there is none, or "".
 
-    UsageError where the software GPU is wished for and can not be had.
+    UsageError if the software GPU is requested and not available.
     """
     if wish:
         os.environ["CUDASYNC_DEVICE"] = wish
@@ -44,7 +44,7 @@ def find(count: int) -> list[Device]:
 
 
 def tidy() -> None:
-    """Wait for all work; a device that a test has lost is made anew for those that follow."""
+    """Wait for all work; reset a device that a test has lost, for later tests."""
     for ordinal in range(device_count()):
         device = Device(ordinal)
         try:

@@ -1,6 +1,6 @@
-"""The tower. Schedules that failed, in a folder: tried first next time, until they pass.
+"""The tower. A folder of failed schedules, which are tried first next time, until they pass.
 
-One file for each, so that several processes may write and take away at once.
+Each schedule has its own file, so that several processes may add and remove files at once.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class Failures:
-    """The folder. What can not be written or read is left out: it only saves time."""
+    """The folder. Files that cannot be written or read are ignored: they only save time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def read(self) -> dict[str, list[str]]:
-        """By test, the schedules that failed, in an order that does not change."""
+        """By test, the failed schedules, in a fixed order."""
         found: dict[str, list[str]] = {}
         for path in sorted(self._folder.glob("*.json")):
             try:
@@ -40,7 +40,7 @@ class Failures:
             return
 
     def forget(self, test: str, schedule: str) -> None:
-        """It passes now."""
+        """Delete a schedule that passes now."""
         try:
             self._path(test, schedule).unlink(missing_ok=True)
         except OSError:

@@ -1,4 +1,4 @@
-"""The tower. What the plugin's options say, as one value; None where none of them is given."""
+"""The tower. The plugin's options as one value, which is None if no option is given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The software GPU has as many devices as one likes; tests for several are to find them.
+# The software GPU has any number of devices; this many are there for tests of several devices.
 SEVERAL = "4"
 _MOST = 1000
 _FOLDER = ".cudasync/failures"
@@ -21,8 +21,8 @@ _FOLDER = ".cudasync/failures"
 class Settings:
     """How tests marked `gpu` are run.
 
-    With how many `seeds`, in how many orders at most (`explore`), under which checks (`kinds`);
-    0 and () where that was not asked for. `replay` is "seed=N", "order=..." or nothing.
+    `seeds` is the number of seeds, `explore` the most orders, and `kinds` the checks; 0 and () are
+    the defaults. `replay` is "seed=N", "order=..." or empty.
     """
 
     device: str
@@ -75,7 +75,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def settings_of(config: pytest.Config) -> Settings | None:
-    """What was asked for; UsageError for what does not go together."""
+    """The chosen settings; UsageError for options that exclude each other."""
     option = config.option
     asked = option.gpu_schedules, option.gpu_explore, option.gpu_check, option.gpu_replay
     if option.gpu_device is None and not any(asked):

@@ -1,7 +1,7 @@
-"""The tower. How tests marked `gpu` are run once an option asks for more than one plain run.
+"""The tower. Hooks that run tests marked `gpu` as the plugin's options say.
 
-A seed is a parameter of the test, so each has its fixtures anew, a name, and a place under xdist.
-The orders of an exploration are known only while it runs: they share one set of fixtures.
+A seed is a parameter of the test, so each seed has its own fixtures, a name, and works with xdist.
+The orders of an exploration are known only while it runs, so they share one set of fixtures.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _ended = pytest.StashKey[ExitStack]()
 
 
 class Running:
-    """The hooks, in this process: a whole run, or a worker or the head of xdist."""
+    """The hooks, in this process: a whole run, or a worker or the controller of xdist."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config = config
         self._settings = settings
         self._failures = Failures(config.rootpath / settings.folder)
         worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-        # All workers must collect the same, also one that is started later in place of another.
+        # All workers must collect the same tests, also a worker that replaces another one.
         self._kept = self._failures.read() if worker is None else worker[_KEPT]
         is_head = worker is None and config.getoption("dist", "no") != "no"
         self._trouble = "" if is_head else place(settings.device)
@@ -60,7 +60,7 @@ class Running:
             schedule
             for name, schedules in self._kept.items()
             for schedule in schedules
-            # What its other parameters are is not known yet.
+            # The test's other parameters are not known yet.
             if name.partition("[")[0] == test.nodeid and schedule.startswith("seed=")
         ]
         names += [f"seed={seed}" for seed in range(1, self._settings.seeds + 1)]
@@ -78,7 +78,7 @@ class Running:
         if schedule:
             item.stash[_schedule] = schedule
         if schedule.startswith("seed="):
-            gc.collect()  # No free of what came before comes between.
+            gc.collect()  # So that no frees of earlier objects fall into the run.
             stack = item.stash[_ended] = ExitStack()
             if not stack.enter_context(scheduled(schedule)):
                 pytest.skip("the order is not ours to choose here: no seed makes a difference")
@@ -104,7 +104,7 @@ class Running:
             pyfuncitem.obj = body
 
     def _around(self, item: pytest.Function) -> Callable[..., object]:
-        """The test's function, run as was asked for."""
+        """The test's function, wrapped as the settings say."""
         settings, body = self._settings, item.obj
         explores = bool(settings.explore) or settings.replay.startswith("order=")
         if not (explores or settings.kinds):
@@ -159,7 +159,7 @@ class Running:
         return report
 
     def _replay(self, item: pytest.Item, schedule: str) -> str:
-        """The command that fails in the same way."""
+        """The command that reproduces the failure."""
         settings = self._settings
         test: Any = _test_of(item)
         node = str(self._config.cwd_relative_nodeid(test))
@@ -196,16 +196,16 @@ def _check(program: Callable[[], object], kinds: tuple[str, ...]) -> None:
 
 
 def _seed_of(item: pytest.Item) -> str:
-    """ "seed=N" of a test that runs under one."""
+    """The text "seed=N" of a test that runs under a seed, else ""."""
     callspec = getattr(item, "callspec", None)
     return str(callspec.params.get(_SEED, "")) if callspec is not None else ""
 
 
 def _test_of(item: pytest.Item) -> str:
-    """The test's name without its seed, by which its schedules are kept."""
+    """The test's name without its seed; the folder keeps schedules under this name."""
     seed = _seed_of(item)
     if not seed:
         return item.nodeid
-    # The last of the parameters.
+    # The seed is the last parameter.
     name = item.nodeid.removesuffix("]").removesuffix(seed).rstrip("[-")
     return f"{name}]" if "[" in name.rpartition("::")[2] else name

@@ -1,4 +1,4 @@
-"""The tower. `check`: a program is run once, and what it did wrong is told, be its result right."""
+"""The tower. `check` runs a program once and reports its defects, even if its result is right."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ KINDS = ("mem", "race", "init", "sync")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One side of a finding; empty texts and 0 are what is not known.
+    """One side of a finding; empty texts and 0 mean "unknown".
 
-    `what` did it ("kernel axpy"), `verb` is read, write, allocation, free, creation or fault,
-    `site` the line of the program that asked for it, `source` the line of CUDA C that `ptx_line`
-    was made from. That line is the first of its kind in the allocation, but where `thread` says
-    which thread of a kernel it was. Of a graph's node `site` is where it was recorded, and `launch`
-    where the graph was launched.
+    `what` is the command ("kernel axpy"), and `verb` is read, write, allocation, free, creation or
+    fault. `site` is the line of the program that enqueued it, and `source` the line of CUDA C for
+    `ptx_line`. With a `thread`, `ptx_line` is the access of this thread of the kernel; otherwise it
+    is the first access of its kind in the allocation. For a node of a graph, `site` is the line
+    that recorded it, and `launch` the line that launched the graph.
     """
 
     what: str
@@ -37,7 +37,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One defect, met `count` times: of what kind, which accesses, and what is missing."""
+    """One defect, found `count` times: its kind, the accesses, and the missing order."""
 
     kind: str
     text: str
@@ -67,20 +67,23 @@ def check(
     suppressions: Sequence[str] = (),
     keep_going: bool = False,
 ) -> list[Finding]:
-    """Run `program` once under checks, and return what was found, in the order it was met.
+    """Run `program` once under checks, and return the findings in order.
 
-    race: two accesses to the same bytes, one of them a write, that no stream order, event, graph
-    edge or wait of the host puts in order, whatever the result was, nor, between threads of one
-    kernel, a barrier, atomics or fences; mem: accesses outside of
-    memory; init: reads of global, shared and
-    local memory that nobody wrote; sync: barriers and waits that can not end, and lanes that meet
-    by a wrong mask; leak: what the program made and did not end, asked for by name. After a finding
-    the program goes on; what it raises is raised, with what was found as a note, or with
-    `keep_going` is the last of the findings, of kind "error". Equal findings are counted, and at
-    most `most` kept. `suppressions` are lines `kind:pattern`, such as "race:*relax*". Blocks until
-    all work is done. Works on the software GPU, on one thread at a time: CudasyncError elsewhere.
+    - race: two accesses to the same bytes, one of them a write, without an order. Stream order,
+      events, graph edges and waits of the host make an order. Between threads of one kernel,
+      barriers, atomics and fences do.
+    - mem: accesses outside of memory.
+    - init: reads of unwritten global, shared and local memory.
+    - sync: barriers and waits that cannot end, and lanes that meet by a wrong mask.
+    - leak, only if named: objects that the program made and did not close.
+
+    After a finding the program goes on. An exception of the program is raised with the findings as
+    a note. With `keep_going` it is instead the last finding, of kind "error". Equal findings are
+    counted, and at most `most` kept. `suppressions` are lines `kind:pattern`, such as
+    "race:*relax*". Blocks until all work is done. Works on the software GPU, on one thread at a
+    time; CudasyncError elsewhere.
     """
-    gc.collect()  # What came before is not this program's.
+    gc.collect()  # Earlier garbage does not belong to this program.
     sanitizer.begin(kinds, most=most, suppressions=suppressions)
     try:
         error = _error_of(program)
@@ -98,7 +101,7 @@ def check(
 
 
 def _error_of(program: Callable[[], object]) -> BaseException | None:
-    """What it raised, whatever that is: pytest's own failures are no Exception."""
+    """Any exception that the program raised: pytest's own failures are no Exception."""
     try:
         program()
     except BaseException as error:
@@ -107,10 +110,10 @@ def _error_of(program: Callable[[], object]) -> BaseException | None:
 
 
 def host_access(memory: Any, *, writes: bool) -> None:
-    """Declare that the calling thread reads, or writes, an array that the GPU can reach, now.
+    """Declare that the calling thread now reads, or writes, an array that the GPU can access.
 
-    NumPy's accesses to pinned and managed memory are not seen; a race with them is found where the
-    program says so. CudaError if no check is under way.
+    Checks do not see NumPy's accesses to pinned and managed memory. This call lets them find races
+    with these accesses. CudaError if no check is under way.
     """
     view = memory.__array_interface__
     if view.get("strides") is not None:

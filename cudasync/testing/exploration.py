@@ -1,4 +1,4 @@
-"""The tower. `explore`: a program is run once for each order of its commands that may matter."""
+"""The tower. `explore` runs a program once for each order of its commands that may matter."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What was explored: in how many orders the program was run, and whether those were all.
+    """The result of an exploration: the number of orders, and whether these were all orders.
 
-    `why` says what speaks against it: that there were more orders than asked for, or something in
-    the program that makes runs differ by chance. It is empty where the orders were all.
+    `why` is the reason for an incomplete exploration: more orders than `most`, or a part of the
+    program that makes runs differ by chance. It is empty for a complete exploration.
     """
 
     orders: int
@@ -34,23 +34,22 @@ def explore(
     order: str | None = None,
     keep_going: bool = False,
 ) -> Exploration:
-    """Run `program` once for each order in which its copies, kernels and so on may be done.
+    """Run `program` once for each order in which its copies, kernels and so on may run.
 
-    Any call that waits lets streams go on in some order; each order that could give another result
-    is tried, up to `most` of them. Commands that touch no memory in common are not tried in both
-    orders, which is known to the byte. Against the host a command is always as late as it may be.
+    Any call that waits lets streams go on in some order. Each order that could give another result
+    is tried, up to `most` orders. Two commands that share no byte are not swapped. Relative to the
+    host, a command always runs as late as possible.
 
-    An engine that is not serial calls the driver from threads of its own, whose order is chance:
-    `is_complete` is False then, and `why` says so. With `Engine("serial")` one thread does it all,
-    and the orders are those against whatever the program does on streams of its own.
+    An engine that is not serial calls the driver from threads of its own, whose order is random.
+    `is_complete` is then False, and `why` says so. With `Engine("serial")` one thread makes all
+    calls; orders are then relative to the commands on the program's own streams.
 
-    The program makes its own streams and data, so that each run begins alike. It fails by raising:
-    the exception has the order as a note, each step with the line that asked for it (the call of
-    the driver layer, the push of the engine), and `order=` runs the program once more in that one.
-    With `keep_going` the other orders are run all the same, unless the device is lost, and an
-    ExceptionGroup has what each that failed has raised. What is not waited for is done after each
-    run. On a real GPU, and where the software GPU works on threads, the order is nobody's to
-    choose, and the program is run once.
+    The program must make its own streams and data, so that each run begins alike. It fails by
+    raising. The exception has the order as a note, each step with the line that enqueued it (the
+    call of the driver layer, the push of the engine). `order=` repeats this order. With
+    `keep_going` the other orders still run, unless the device is lost, and an ExceptionGroup has
+    all exceptions. After each run, commands without a wait are completed. On a real GPU, and if the
+    software GPU works on threads, the order cannot be chosen, and the program runs once.
     """
     if most < 1:
         raise ValueError(f"most={most}: at least one order is run")
@@ -72,10 +71,10 @@ def explore(
 
 
 def _run_orders(program: Callable[[], object], most: int, keep_going: bool) -> list[Exception]:
-    """What the orders have raised; the first of that is raised unless one is to keep going."""
+    """The exceptions of the orders; without `keep_going` the first one is raised."""
     failures: list[Exception] = []
     runs = 0
-    # Runs that turn out to show nothing new are bounded, too.
+    # Redundant runs are bounded, too.
     while _next(runs) and exploration.report().orders < most and runs < 10 * most:
         runs += 1
         try:
@@ -92,7 +91,7 @@ def _run_orders(program: Callable[[], object], most: int, keep_going: bool) -> l
 
 
 def _sweep() -> None:
-    """Free what is garbage now, so that no run is interrupted by frees of what came before it."""
+    """Free garbage now, so that no frees of earlier objects fall into a run."""
     gc.collect()
     for ordinal in range(device_count()):
         Device(ordinal).synchronize()

@@ -1,7 +1,7 @@
-"""The tower. Latches: they hold a timeline until a test lets it go, so that no test needs to sleep.
+"""The tower. Latches hold a timeline until a test releases it, so that no test needs to sleep.
 
-"Not finished yet" is then a fact and not a race: what comes behind a latch on its stream can not
-have run before `release`.
+"Not finished yet" is then a fact and not a race: commands behind a latch on its stream cannot run
+before `release`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ class Latch:
     """Holds streams of a device until released.
 
     `with Latch(device) as latch:` releases at the end, whatever happens in between. After a
-    release it can hold again. One thread holds and releases; any thread may be held up by it.
+    release it can hold again. One thread holds and releases; a latch may block any thread.
     """
 
-    # A word per hold and release, so that a stream that has not yet seen its release is not caught
-    # by the next hold. Allocated ahead: allocating might wait for the very stream that is held.
+    # One word for each hold and release, so that the next hold does not catch a stream that has not
+    # seen its release yet. Words are allocated ahead, because an allocation might wait for the
+    # stream that is held.
     _HOLDS = 1024
 
     def __init__(self, device: DeviceLike | None = None) -> None:
@@ -58,7 +59,7 @@ class Latch:
         on.keep(word, word.nbytes)
 
     def release(self) -> None:
-        """Let go of every stream held."""
+        """Release every held stream."""
         self._words[self._index] = 1
         self._index += 1
         if self._index == self._HOLDS:
@@ -81,7 +82,7 @@ class Latch:
 def hold_by_kernel(stream: Stream, word: NDArray[np.uint32]) -> None:
     """Hold `stream` by a kernel that spins until the pinned `word` is not zero.
 
-    For devices that can not wait for a value in memory.
+    For devices that cannot wait for a value in memory.
     """
     module = Module.from_file(kernel_file("latch"), device=stream.device)
     launch(module.kernel("latch"), grid=1, args=(word.ctypes.data,), stream=stream)
@@ -89,7 +90,7 @@ def hold_by_kernel(stream: Stream, word: NDArray[np.uint32]) -> None:
 
 
 class HostLatch:
-    """Holds threads until released, or until its deadline: a test that goes wrong does not hang."""
+    """Holds threads until released, or until a deadline, so that a failing test does not hang."""
 
     def __init__(self, *, deadline_s: float = 10.0) -> None:
         self.deadline_s = deadline_s
@@ -101,7 +102,7 @@ class HostLatch:
             raise TimeoutError(f"nobody released the latch within {self.deadline_s} s")
 
     def release(self) -> None:
-        """Let every waiter go, and all that come later."""
+        """Release all current and later waiters."""
         self._event.set()
 
     @property

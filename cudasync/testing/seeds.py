@@ -1,4 +1,4 @@
-"""The tower. `run_seeds`: a program is run under seeds, each another order of its streams."""
+"""The tower. `run_seeds` runs a program under seeds, each another order of its streams."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def run_seeds(
     *,
     keep_going: bool = False,
 ) -> int:
-    """Run `program` once for each seed, which chooses what goes on first; how often that was.
+    """Run `program` once for each seed, which chooses the order; returns the number of runs.
 
-    For programs that have more orders than `explore` can run. One seed is one order, as long as
-    one thread makes the calls. What fails is raised, with the seed as a note; with `keep_going`
-    the other seeds are run all the same, and an ExceptionGroup has what each has raised. All work
-    is done before and after each run. Where the order is nobody's to choose (a real GPU, or the
-    software GPU on threads) the program is run once. ValueError without a seed.
+    For programs that have more orders than `explore` can run. A seed is one order only while one
+    thread makes the calls. A failure is raised with the seed as a note. With `keep_going` the other
+    seeds still run, and an ExceptionGroup has all exceptions. All work is completed before and
+    after each run. If the order cannot be chosen (a real GPU, or the software GPU on threads), the
+    program runs once. ValueError without a seed.
     """
     failures: list[Exception] = []
     runs = 0
     for seed in seeds:
-        gc.collect()  # No free of what came before comes between.
+        gc.collect()  # So that no frees of earlier objects fall into the run.
         with scheduled(f"seed={seed}") as is_chosen:
             runs += 1
             try:

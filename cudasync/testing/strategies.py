@@ -1,6 +1,6 @@
 """The tower. Hypothesis strategies: random programs, DAGs, launches and arrays.
 
-Hypothesis is asked for when a strategy is made, so that the rest of the room does without.
+Hypothesis is imported when a strategy is made, so that the rest of the room works without it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _WARP, _MOST_THREADS = 32, 1024
 
 @dataclass(frozen=True, slots=True)
 class ProgramStep:
-    """What one step does to elements `start` to `stop` of array `target`, by those of `source`.
+    """A step on elements `start` to `stop` of array `target`, by the same elements of `source`.
 
     `kind` is "device" (an operator) or "host" (a host op), for target = 3 * target + factor *
-    source; "up" copies from the host's array to the device's, "down" the other way.
+    source. "up" copies from the host's array to the device's, "down" the other way.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class ProgramStep:
 class Program:
     """Steps over `count` arrays of int32 on the device, and as many on the host.
 
-    Calling it runs it on the current engine; it returns what all arrays hold at the end.
+    A call runs the program on the current engine, and returns the values of all arrays at the end.
     """
 
     count: int
@@ -79,7 +79,7 @@ def _push(target: Any, source: Any, factor: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """A grid and a block, in x, and how many elements the threads are to do."""
+    """A grid and a block, in x, and the number of elements for the threads."""
 
     grid: int
     block: int
@@ -127,8 +127,11 @@ def dags(*, most_nodes: int = 8) -> SearchStrategy[tuple[tuple[int, ...], ...]]:
 
 
 def launches(*, most_count: int = 5000) -> SearchStrategy[LaunchShape]:
-    """Launches with a thread for each of `count` elements: whole warps and not, one block and many,
-    none left over and many."""
+    """Launches with a thread for each of `count` elements.
+
+    Blocks have whole and partial warps; a grid has one block or many; no threads or many are left
+    over.
+    """
     st = _hypothesis()
 
     def of(count: int, block: int) -> LaunchShape:
@@ -145,8 +148,10 @@ def launches(*, most_count: int = 5000) -> SearchStrategy[LaunchShape]:
 
 
 def arrays(dtype: Any = np.float32, *, most_dims: int = 3, most_side: int = 8) -> Any:
-    """NumPy arrays for kernels and `cs.array`: of any shape, empty ones and those of no
-    dimension too, some with gaps or backwards; numbers of floating point are finite."""
+    """NumPy arrays for kernels and `cs.array`: of any shape, also empty and 0-dimensional.
+
+    Some have gaps or run backwards; floating-point numbers are finite.
+    """
     st = _hypothesis()
     extra = import_module("hypothesis.extra.numpy")
     dtype = np.dtype(dtype)
@@ -158,11 +163,11 @@ def arrays(dtype: Any = np.float32, *, most_dims: int = 3, most_side: int = 8) -
 
 
 def check_against_serial(program: Callable[[], object], *, streams: int = 4) -> None:
-    """Run `program` on a serial engine and on one of several streams; both must give the same.
+    """Run `program` on a serial engine and on one with several streams, and compare the results.
 
-    The program uses the current engine, makes its own data, and returns what it has computed:
-    numbers, arrays, or lists and tuples of them, which are compared bit by bit. AssertionError
-    tells where they differ, with the program. Blocks until all work is done.
+    The program uses the current engine, makes its own data, and returns its results: numbers,
+    arrays, or lists and tuples of them, which must be equal bit by bit. AssertionError shows the
+    difference and the program. Blocks until all work is done.
     """
     with Engine("serial") as serial, use(serial):
         expected = program()

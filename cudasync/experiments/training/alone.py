@@ -1,4 +1,4 @@
-"""Trained on one device: the program that all the others equal."""
+"""Training on one device: the program whose losses the other ways must equal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Trained by data: each rank has all weights and a part of each batch.
+"""Training by data: each rank has all weights and a part of each batch.
 
-The text knows neither how many ranks there are nor where: devices of this process, or processes.
+The text is the same for any number of ranks, on devices of this process or in several processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from cudasync.experiments.training.model import (
 if TYPE_CHECKING:
     from cudasync.experiments.training.digits import Data
 
-# So that there are two buckets: the second layer's gradients go while the first's are computed.
+# Small enough for two buckets: the second layer's gradients travel while the first layer's are
+# computed.
 BUCKET_BYTES = 4096
 
 
@@ -33,20 +34,20 @@ def train(
         name: comm.each(lambda rank, device, each=each: xp.asarray(each, device=device))  # type: ignore[misc]
         for name, each in initial(settings.hidden).items()
     }
-    # Every rank divides by the rows of the whole batch, so gradients are added up.
+    # Every rank divides by the rows of the whole batch, so gradients are summed.
     model = cs.parallel.DataParallel(weights, comm, op="sum", bucket_bytes=BUCKET_BYTES)
     losses = []
     for rows, labels in data.batches(settings.batch, settings.steps):
         row = []
         for here, (rank, device) in enumerate(zip(comm.ranks, comm.devices, strict=True)):
             w1, b1, w2, b2 = (weights[name][here] for name in NAMES)
-            # One in so many rows is this rank's.
+            # Every `comm.size`-th row is this rank's.
             x = xp.asarray(rows[rank :: comm.size], device=device)
             y = xp.asarray(labels[rank :: comm.size], device=device)
             # Forward.
             hidden = hidden_layer(x, w1, b1)
             loss, of_scores = loss_of(hidden @ w2 + b2, y, settings.batch)
-            # Backward: what is ready may go.
+            # Backward: a ready gradient may travel.
             model.ready("b2", xp.sum(of_scores, axis=0), rank=rank)
             model.ready("w2", hidden.T @ of_scores, rank=rank)
             of_w1, of_b1 = hidden_gradients(x, hidden, of_scores @ w2.T)

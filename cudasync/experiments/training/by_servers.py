@@ -1,9 +1,9 @@
-"""Trained by servers: a worker pushes gradients of its rows, and pulls what all have made of them.
+"""Training by servers: a worker pushes the gradients of its rows, and pulls the updated weights.
 
-A worker computes with weights that others have changed, or have yet to: it waits for them only
-where it is some steps ahead. Where the store is of all workers in step ("dist_sync"), the same text
-gives the losses of one device.
-The text knows neither where the servers are nor how many workers this process is.
+A worker computes with weights that may lack updates of other workers; it waits for them only if it
+is some steps ahead. With a store of synchronous workers ("dist_sync") the same text gives the
+losses of one device. The text is the same for any place of the servers, and any number of workers
+in this process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def train(
 ) -> tuple[cs.Array, dict[str, cs.Array]]:
     """The loss of each step, and the weights at the end, as the workers of this process see them.
 
-    `label` tells the keys of one training from those of another with the same stores.
+    `label` separates the keys of several trainings with the same stores.
     """
     keys = [f"{label}{name}" for name in NAMES]
     first = initial(settings.hidden)
@@ -46,7 +46,7 @@ def train(
             weights = [xp.empty(first[name].shape, device="cpu") for name in NAMES]
             store.pull(keys, weights)
             w1, b1, w2, b2 = weights
-            # One in so many rows is this worker's.
+            # Every `num_workers`-th row is this worker's.
             x = xp.asarray(rows[store.rank :: store.num_workers], device="cpu")
             y = xp.asarray(labels[store.rank :: store.num_workers], device="cpu")
             # Forward.

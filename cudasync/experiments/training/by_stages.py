@@ -1,6 +1,6 @@
-"""Trained in two stages, a layer each, through which a batch goes in micro-batches.
+"""Training in two stages, a layer each, through which a batch goes in micro-batches.
 
-The text knows not where the stages are: on devices of this process, or a process each.
+The text is the same for stages on devices of this process, and for a process for each stage.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Layer:
     def update(self) -> None:
         for name, gradient in self.gradients.items():
             self.weights[name] -= self.rate * gradient
-            gradient *= 0  # In place: the next step adds up in the same memory.
+            gradient *= 0  # In place: the next step sums in the same memory.
 
 
 def first(settings: Settings, device: Any) -> tuple[Layer, cs.parallel.Stage]:
@@ -100,7 +100,7 @@ def train(
 def _from(
     comm: cs.distributed.Communicator, root: int, value: cs.Array | None, shape: tuple[int, ...]
 ) -> Any:
-    """What rank `root` has, on the first rank of this process."""
+    """The value of rank `root`, on the first rank of this process."""
     everywhere = comm.each(
         lambda rank, device: value if rank == root else xp.empty(shape, device=device)
     )

@@ -1,4 +1,4 @@
-"""A picture of training: the loss of each way, step by step, and how far it is from the first."""
+"""A picture of training: the loss of each way by step, and its difference from the first way."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from cudasync.experiments.training.outcome import Outcome
 
 _SIZE_INCHES = (10.0, 5.0)
-# Equal losses have no place on a logarithmic axis: they are drawn at half the last bit of float32.
+# A logarithmic axis cannot show equal losses: they are drawn at half the last bit of float32.
 _LEAST = 2.0**-25
 _MARKS = "osv^Dx*"
 
 
 def draw(found: Outcome, path: Path) -> None:
-    """Write the picture to `path`, in the format that its name ends with; OSError if that fails."""
+    """Write the picture to `path`, in the format of its name's ending; OSError if that fails."""
     figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
     losses, differences = figure.subplots(1, 2)
     first = found.ways[0]

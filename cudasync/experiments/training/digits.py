@@ -1,4 +1,4 @@
-"""The data: scikit-learn's handwritten digits, and how they come in batches."""
+"""The data: scikit-learn's handwritten digits, in batches."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TESTED = 261
 
 
 class DataMissing(Exception):
-    """There is no data here; the text says what to install."""
+    """The data is not installed; the text says what to install."""
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Rows of numbers between 0 and 1, and of zeros with one 1; the last ones are for the test."""
+    """Rows of numbers between 0 and 1 (`x`), rows of zeros with one 1 (`y`), and test rows."""
 
     x: Matrix
     y: Matrix
@@ -32,18 +32,18 @@ class Data:
     test_y: Matrix
 
     def batches(self, rows: int, steps: int) -> Iterator[tuple[Matrix, Matrix]]:
-        """So many batches, from the beginning again where they end; the same for everybody."""
+        """`steps` batches, which start again at the end of the data; the same for all callers."""
         for step in range(steps):
             chosen = np.arange(step * rows, (step + 1) * rows) % len(self.x)
             yield self.x[chosen], self.y[chosen]
 
     def save(self, path: Path) -> None:
-        """Write it where another process will `read` it."""
+        """Write the data to a file, which another process can `read`."""
         np.savez(path, x=self.x, y=self.y, test_x=self.test_x, test_y=self.test_y)
 
 
 def read(path: Path) -> Data:
-    """What `save` wrote."""
+    """The data of a file of `save`."""
     with np.load(path) as held:
         return Data(*(held[name] for name in ("x", "y", "test_x", "test_y")))
 
@@ -61,7 +61,7 @@ def load() -> Data:
 
 
 def prepared(images: Matrix, labels: Matrix) -> Data:
-    """Rows with their labels, mixed, and divided into those to learn from and those to test by."""
+    """Rows with their labels, shuffled, and divided into training rows and test rows."""
     order = np.random.default_rng(19).permutation(len(images))
     x, y = images[order].astype(np.float32), np.eye(CLASSES, dtype=np.float32)[labels[order]]
     tested = min(TESTED, len(x) // 4)

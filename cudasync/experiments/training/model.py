@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     Matrix = np.ndarray[Any, Any]
 
-# In the order in which they are used.
+# The weights, in the order of their use.
 NAMES = ("w1", "b1", "w2", "b2")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What all ways have in common."""
+    """The common settings of all ways."""
 
     hidden: int = 64
     steps: int = 36
@@ -51,13 +51,13 @@ def hidden_layer(x: cs.Array, w1: cs.Array, b1: cs.Array) -> Any:
 def hidden_gradients(
     x: cs.Array, hidden: cs.Array, gradient: cs.Array
 ) -> tuple[cs.Array, cs.Array]:
-    """Of `w1` and `b1`, from that of the hidden layer."""
+    """The gradients of `w1` and `b1`, from the gradient of the hidden layer."""
     of_sum = gradient * (1 - hidden * hidden)
     return x.T @ of_sum, xp.sum(of_sum, axis=0)
 
 
 def loss_of(scores: cs.Array, y: cs.Array, rows: int) -> tuple[cs.Array, cs.Array]:
-    """The cross entropy of these rows, as their part of `rows`, and the gradient of `scores`."""
+    """The cross entropy of these rows, divided by `rows`, and the gradient of `scores`."""
     shifted = scores - xp.max(scores, axis=1, keepdims=True)
     powers = xp.exp(shifted)
     total = xp.sum(powers, axis=1, keepdims=True)
@@ -89,7 +89,7 @@ def in_numpy(data: Data, settings: Settings) -> tuple[list[float], dict[str, Mat
 
 
 def accuracy(data: Data, weights: dict[str, Matrix]) -> float:
-    """The share of the digits of the test that the weights tell right."""
+    """The share of test digits that the weights classify correctly."""
     hidden = np.tanh(data.test_x @ weights["w1"] + weights["b1"])
     scores = hidden @ weights["w2"] + weights["b2"]
     return float(np.mean(scores.argmax(axis=1) == data.test_y.argmax(axis=1)))

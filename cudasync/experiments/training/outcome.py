@@ -1,4 +1,4 @@
-"""What came of a way to train, and whether it is what one device and NumPy find."""
+"""The result of a way to train, compared with one device and with NumPy."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from cudasync.experiments.training.digits import Data
     from cudasync.experiments.training.ways import Train
 
-# The largest difference of a loss, whose first is about 2.4. Sums of float32 in another order move
-# it by a few 1e-7 a step, and steps hand that on.
+# The largest allowed difference of a loss; the first loss is about 2.4. Sums of float32 in another
+# order change it by a few 1e-7 a step, and the differences accumulate.
 TOLERANCE = 1e-5
-# A worker of servers computes with weights that others change meanwhile, so its losses are its own.
-# The last ones are to be no more than so many times those of one device.
+# Other workers change the weights while a worker of servers computes, so its losses differ. The
+# last losses must be at most this many times those of one device.
 BOUND = 1.5
 LAST = 4
-# By how much float32 may be away from NumPy's float64.
+# The largest allowed difference of float32 from NumPy's float64.
 TOLERANCE_OF_NUMPY = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The loss before each step of one way, the accuracy at the end, and how long all took."""
+    """The loss before each step of one way, the accuracy at the end, and the time of all steps."""
 
     name: str
     losses: list[float]
@@ -38,13 +38,13 @@ class Trained:
 
     @property
     def last(self) -> float:
-        """The mean of the last losses, each of which is of few rows."""
+        """The mean of the last losses, each of which is from few rows."""
         return sum(self.losses[-LAST:]) / len(self.losses[-LAST:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """All ways that were run, the first of which is one device, and why others were not."""
+    """All ways that ran, with one device as the first, and why other ways were left out."""
 
     settings: Settings
     ways: list[Trained]
@@ -60,9 +60,9 @@ class Outcome:
         return _difference(self.ways[0].losses, self.reference)
 
     def is_right(self, way: Trained) -> bool:
-        """True where a way's losses are those of one device, and that learns.
+        """True if a way's losses equal those of one device, and the way learns.
 
-        Of an asynchronous one the last losses are below a bound.
+        For an asynchronous way, True if the last losses are below a bound.
         """
         if way.is_asynchronous:
             return way.last <= BOUND * self.ways[0].last
@@ -71,7 +71,7 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """True where all ways are right, and one device finds what NumPy does."""
+        """True if all ways are right, and one device agrees with NumPy."""
         is_close = self.difference_of_numpy <= TOLERANCE_OF_NUMPY
         return is_close and all(self.is_right(each) for each in self.ways)
 
@@ -105,7 +105,7 @@ class Outcome:
 def run(
     name: str, train: Train, data: Data, settings: Settings, *, is_asynchronous: bool = False
 ) -> Trained:
-    """Train in this process, once for one step, and then with the clock on. Blocks."""
+    """Train in this process, first one step without timing, then all steps timed. Blocks."""
     train(data, Settings(hidden=settings.hidden, batch=settings.batch, steps=1))
     cs.waitall()
     begin = time.perf_counter()
@@ -124,7 +124,7 @@ def trained(
     *,
     is_asynchronous: bool = False,
 ) -> Trained:
-    """What a way found, as values."""
+    """The result of a way, as values."""
     held = {key: each.numpy() for key, each in weights.items()}
     values = [float(each) for each in losses.numpy()]
     return Trained(name, values, accuracy(data, held), seconds, is_asynchronous)

@@ -1,4 +1,4 @@
-"""What each process of a way of several runs: `python -m cudasync.experiments.training.rank`."""
+"""The program of each process of a way: `python -m cudasync.experiments.training.rank`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def main(order: str) -> None:
-    """Train as the file `order` says; rank 0 writes what came of it beside it."""
+    """Train as the file `order` says; rank 0 writes the result to a file beside it."""
     path = Path(order)
     said = json.loads(path.read_text())
     data, settings = digits.read(path.with_name(said["data"])), Settings(**said["settings"])
@@ -34,7 +34,7 @@ def main(order: str) -> None:
         return
     comm = cs.distributed.init("mpi")
     train = _in_step(said["by"], comm)
-    # What is made at the first use, code of kernels and connections, is not timed.
+    # First-use costs, such as kernel code and connections, are not timed.
     train(data, once, "once ")
     cs.waitall()
     comm.barrier()
@@ -49,17 +49,17 @@ def main(order: str) -> None:
 
 
 def _in_step(by: str, comm: cs.distributed.Communicator) -> Callable[[Data, Settings, str], Found]:
-    """The program that ranks run together; its label tells one training from another."""
+    """The program that ranks run together; its label separates several trainings."""
     if by == "data":
         return lambda data, settings, label: by_data.train(data, settings, comm)
     if by == "stages":
         return lambda data, settings, label: by_stages.train(data, settings, comm)
-    # A store without servers: what all push is added up, and each worker updates.
+    # A store without servers: the pushes of all workers are summed, and each worker updates.
     store = cs.kvstore.create("dist_sync")
 
     def by_store(data: Data, settings: Settings, label: str) -> Found:
         losses, weights = by_servers.train(data, settings, [store], label)
-        # A worker's loss is that of its own rows, as if all were like them.
+        # A worker's loss is scaled from its own rows to all rows, so the mean is the loss.
         whole = xp.asarray(losses.numpy(), device=comm.devices[0])
         comm.all_reduce(whole, op="mean")
         return whole, weights
@@ -70,7 +70,7 @@ def _in_step(by: str, comm: cs.distributed.Communicator) -> Callable[[Data, Sett
 def _by_servers(
     path: Path, said: dict[str, Any], data: digits.Data, once: Settings, settings: Settings
 ) -> None:
-    """The same for workers; a rank that is a server does not come back from `workers`."""
+    """The same for workers; on a server's rank the call of `workers` does not return."""
     stores = ways.workers(2, said["transport"], said["servers"])
     by_servers.train(data, once, stores, "once ")
     cs.waitall()

@@ -1,4 +1,4 @@
-"""What came of training, as text."""
+"""The results of training as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways to train: what each is called, what it needs, and what it runs in this process."""
+"""The ways to train: the name of each, its needs, and its function in this process."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way; with `processes` it is run by so many, each of which is one of `rank`.
+    """One way to train. With `processes`, each of these processes runs `rank`.
 
-    `by` names the program that ranks run in step: "data", "stages" or "store". With `servers` it is
-    asynchronous: these have the weights, over `transport`.
+    `by` names the program that ranks run together: "data", "stages" or "store". With `servers` the
+    way is asynchronous: servers have the weights, over `transport`.
     """
 
     name: str
@@ -38,12 +38,12 @@ def _local(count: int) -> Any:
     return cs.distributed.init("local", devices=range(count))
 
 
-# Steps that a worker may be ahead.
+# The most steps that a worker may be ahead.
 AHEAD = 4
 
 
 def workers(count: int, transport: Any, servers: int) -> list[cs.kvstore.KVStore]:
-    """So many workers of this process; over MPI the one that this rank is."""
+    """`count` workers of this process; over MPI this rank's single worker."""
     if transport == "mpi":
         return [cs.kvstore.create("dist_async", servers=servers, staleness=AHEAD, timeout=60)]
     return [
@@ -61,7 +61,7 @@ def workers(count: int, transport: Any, servers: int) -> list[cs.kvstore.KVStore
 
 
 def _with_threads(data: Data, settings: Settings) -> tuple[cs.Array, dict[str, cs.Array]]:
-    """Servers that go with the training: the next one begins with others."""
+    """Train with servers of its own, so that the next training begins anew."""
     return by_servers.train(data, settings, workers(2, cs.kvstore.InProcessServers(2), 2))
 
 

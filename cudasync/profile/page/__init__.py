@@ -1,7 +1,7 @@
-"""The tower. A profile as one page of HTML: tracks, search, and of each op why it waited.
+"""The tower. A profile as one page of HTML: tracks, search, and why each op waited.
 
-The page is a file of its own: style, script and data are in it, and its content policy forbids it
-to load anything. Names come into it as JSON, and out of that as text only, never as HTML.
+The page is one file with style, script and data, and its content policy forbids it to load
+anything. Names enter the page as JSON, and are shown as text only, never as HTML.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def page(records: Sequence[Record], table: str) -> str:
-    """The text of the page; `table` is shown in it as it is."""
+    """The text of the page, which shows `table` unchanged."""
     parts = {
         "/* STYLE */": _file("page.css"),
         "/* SCRIPT */": "\n".join(map(_file, ("tracks.js", "details.js", "page.js"))),
@@ -36,11 +36,11 @@ def page(records: Sequence[Record], table: str) -> str:
 
 
 def content(records: Sequence[Record]) -> dict[str, Any]:
-    """What the page shows: `tracks`, `ops` in push order, and `bars`, which are drawn.
+    """The page's data: `tracks`, `ops` in push order, and `bars`, which are drawn.
 
-    An op names others by their place in `ops`: `next` is what it waited for, `before` what it had
-    to come after. A bar is `[track, start, duration, op, name]`; the name is that of a node of
-    the op, and empty for the op itself. Times are in microseconds, of the clock of the track.
+    An op refers to other ops by their index in `ops`: `next` is the op that it waited for, and
+    `before` has its dependencies. A bar is `[track, start, duration, op, name]`, with the name of a
+    node, or an empty name for the op itself. Times are in microseconds, by the track's clock.
     """
     blocked = waiting.blockers(records)
     index = {record: at for at, record in enumerate(records)}
@@ -51,7 +51,7 @@ def content(records: Sequence[Record]) -> dict[str, Any]:
         where = each.clock, each.place or ""
         track = tracks.setdefault(where, len(tracks))
         bars.append([track, each.start_us, each.duration_us, index[each], ""])
-    # Nodes are below all that is of their clock, those beside each other in one launch apart.
+    # Nodes are below all ops of their clock; nodes that overlap in one launch have further tracks.
     for each in timed:
         for node, lane in zip(each.node_times, lanes(each.node_times), strict=True):
             where = each.clock, f"{each.place}, nodes" + (f" {lane + 1}" if lane else "")
@@ -92,9 +92,9 @@ def _op(record: Record, index: dict[Record, int], blocked: waiting.Blockers) -> 
 
 
 def as_json(made: dict[str, Any]) -> str:
-    """JSON that no browser takes for the end of a script, whatever the names are."""
+    """JSON that never ends a script element, for any names."""
     text = json.dumps(made, separators=(",", ":"), allow_nan=False)
-    # Outside of strings JSON has none of these.
+    # JSON has these characters only in strings.
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
