@@ -99,8 +99,7 @@ class Array(Arithmetic, Multiplying, Values):
 
     @property
     def layout(self) -> Layout:
-        """Everything but the address that an operation depends on: one object for all equal
-        arrays."""
+        """All that an operation depends on but the address: one object for all equal arrays."""
         found = self._layout
         if found is None:
             found = layouts.layout(self.form, self.shape, self.strides, self.device)
@@ -161,10 +160,9 @@ class Array(Arithmetic, Multiplying, Values):
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """CUDA Array Interface, version 3, with the stream behind which the array is ready.
 
-        Each access to this property orders the array as `hand_over` to that stream does. The engine
-        does not see other libraries' work before `take_over`. Inside an op's function no stream is
-        named: the op is in order already, and a device op's work belongs on the stream that it was
-        given.
+        Each access orders the array as `hand_over` to that stream does. The engine sees work of
+        other libraries from `take_over` on. Inside an op's function no stream is named: the op is
+        in order already, and a device op's work belongs on the stream that it was given.
         """
         self.form.raise_if_over()
         stream = None
@@ -196,9 +194,8 @@ class Array(Arithmetic, Multiplying, Values):
 
         The consumer's `stream` is 1 or None (the legacy default stream), 2 (the per-thread one) or
         a handle. It is ordered as by `hand_over`; with -1 no stream is ordered. Inside an op's
-        function no stream is ordered either, see `__cuda_array_interface__`. `dl_device=(1, 0)`
-        gives a copy on the host. Raises BufferError for memory that DLPack cannot share, `OpError`
-        if the array is poisoned.
+        function none is either, see `__cuda_array_interface__`. `dl_device=(1, 0)` gives a copy on
+        the host. Raises BufferError for memory that DLPack cannot share, `OpError` for poison.
         """
         return exporting.export(self, stream, max_version, dl_device, copy)
 
@@ -218,8 +215,7 @@ class Array(Arithmetic, Multiplying, Values):
     def __cudasync_memory__(self, stream: Any) -> tuple[int, int, bool]:
         """Address, size and whether it is read-only, for the driver layer. Orders nothing.
 
-        Raises ValueError for an array that is not contiguous, and whatever `__cudasync_order__`
-        raises.
+        Raises ValueError for an array with gaps, and what `__cudasync_order__` raises.
         """
         memory = self._memory
         if memory is None:
@@ -280,8 +276,8 @@ class Array(Arithmetic, Multiplying, Values):
         """A view: integers, slices, Ellipsis and None, as in NumPy. IndexError beyond the shape.
 
         With arrays of integers or a mask in the index, ours or NumPy's, the result is a new array.
-        With integers it returns at once: an index of ours beyond its axis takes the nearest
-        element. A mask is waited for, because its count is data.
+        With integers it returns at once: an index beyond its axis takes the nearest element. A mask
+        is waited for, because its count is data.
         """
         if indexing.has_arrays(index):
             from cudasync.array.creation import array
