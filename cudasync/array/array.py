@@ -292,8 +292,7 @@ class Array(Arithmetic, Multiplying, Values):
         operator. `value` is a number, an array of this device, or host data, and broadcasts.
 
         The index may contain arrays, as in reading. Of equal indices the last one counts; an index
-        of ours beyond its axis writes nothing. A mask is waited for, unless `value` is one number
-        or an array without dimensions.
+        beyond its axis writes nothing. A mask is waited for, unless `value` has no dimensions.
         """
         from cudasync.array.creation import array
 
