@@ -122,7 +122,7 @@ def add(
     workload: Workload,
     yardsticks: Sequence[Contestant] = (),
 ) -> None:
-    """The case of a workload of empty host ops; the others are held against the first, and the
+    """The case of a workload of empty host ops; the others are compared with the first, and the
     yardsticks have no limit."""
     baseline, *others = (each.name for each in contestants)
     functions = [nothing] * len(workload.ops)

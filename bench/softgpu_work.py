@@ -1,4 +1,4 @@
-"""What bench_softgpu's cases work on: arrays, shapes of launches, and results to be held against.
+"""What bench_softgpu's cases work on: arrays, shapes of launches, and results to be compared with.
 
 A result agrees where it is within a tolerance of a reference made by NumPy; its checksum is then
 the reference's, so that contenders which round differently still have equal ones.

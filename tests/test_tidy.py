@@ -71,6 +71,31 @@ def no_faults(paths, fault):
     assert not said, "\n" + "\n".join(said)
 
 
+# Phrases that a reader takes twice: prose names the thing and says what it does.
+BANNED = re.compile(
+    r"\b(has hold of|held against|looked after by|it is then that|has it so)\b", re.IGNORECASE
+)
+# Names that say nothing of a file to a reader from outside; see the glossary of softgpu/DESIGN.md.
+VAGUE = {
+    *("apart", "blame", "carry", "held", "kept", "known", "misc", "moving", "movers", "noting"),
+    *("paces", "stuff", "together", "utils", "ways", "works"),
+}
+
+
+def test_no_text_has_a_phrase_that_is_read_twice():
+    def fault(path):
+        # This list itself is no prose.
+        found = path != ROOT / "tests" / "test_tidy.py" and BANNED.search(path.read_text())
+        return f"says {found[0]!r}" if found else None
+
+    no_faults(TEXTS, fault)
+
+
+def test_the_software_gpus_files_have_names_of_the_field():
+    files = python_files("cudasync/softgpu")
+    no_faults(files, lambda path: "says nothing" if path.stem in VAGUE else None)
+
+
 # A folder shows its idea by its names: with more files it is two rooms, with one it is none.
 MOST_FILES = 28
 

@@ -80,7 +80,7 @@ def on_values(
             copied.append(each)
             lines.append(
                 f"argument {each.name}: copied in and out, for node {holder.index} "
-                f"({holder.name}) is a function that has hold of it"
+                f"({holder.name}) is a function that refers to it"
             )
     again = ordered(aimed(nodes, aim)) if arguments else nodes
     accesses = accesses_of(again)

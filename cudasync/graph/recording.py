@@ -29,7 +29,7 @@ class RecordedGraph:
     """A recorded program: its `nodes`, in the order of their pushes.
 
     `instantiate()` makes an executable of it. It keeps the arrays alive that it names, and the
-    memory of those that it made.
+    memory of the arrays that it made.
     """
 
     def __init__(self) -> None:

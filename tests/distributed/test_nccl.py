@@ -1,4 +1,4 @@
-"""The communicator between GPUs without one: refused, and its calls held against a reference.
+"""The communicator between GPUs without one: refused, and its calls compared with a reference.
 
 What NCCL itself does is not shown here; one rank of it needs a GPU, several need as many.
 """

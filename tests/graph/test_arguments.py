@@ -134,7 +134,7 @@ def test_launches_that_were_pushed_before_go_on_with_what_they_had():
 
 
 def copy_half(array, device):
-    """By a function that has hold of the array."""
+    """By a function that refers to the array."""
     if device == "cpu":
         cs.copy(array[:2], array[2:])
         return

@@ -136,7 +136,7 @@ def test_a_child_has_the_arguments_of_its_launch_and_of_the_outer_graph(x):
     with cs.graph() as inner:
         target = inner.argument("target", a)
         target += x
-        # What a function has hold of is copied in and out.
+        # An array that a function refers to is copied in and out.
         cs.engine().push(copies, writes=target, device=0)
     with cs.graph() as outer:
         of = outer.argument("of", b)

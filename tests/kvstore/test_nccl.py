@@ -1,4 +1,4 @@
-"""The store whose sums are NCCL's, without a GPU: refused, and held against a reference.
+"""The store whose sums are NCCL's, without a GPU: refused, and compared with a reference.
 
 What is above the transport also stands on other communicators, whose collectives are real.
 """

@@ -1,4 +1,4 @@
-"""Who has hold of an old epoch or segment of the log does not keep all that came after it.
+"""A reference to an old epoch or segment of the log keeps nothing alive that came after it.
 
 Each refers to the next one. Whoever looks for the latest needs that, and it is what a frame that is
 kept, with an exception or by a thread that comes no further, keeps as well.

@@ -167,7 +167,7 @@ def test_a_planner_that_clears_what_its_successors_need_is_found():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_must_come_before_is_what_hazards_say(seed):
-    """The oracle of these tests, held against an op by op reckoning."""
+    """The oracle of these tests, compared with an op by op reckoning."""
     draw = random.Random(seed)
     names = "abcdefgh"
     program = {

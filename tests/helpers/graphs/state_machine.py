@@ -205,7 +205,7 @@ class GraphAgreement(Agreement):
             each.record(pushed, without, inner)
 
     def _is_mixed(self, body: list[Push], inner: int) -> bool:
-        """True where what may fail on the host meets a device, or a function that has hold of a
+        """True where what may fail on the host meets a device, or a function that refers to a
         slot meets the array that is in its place."""
         first = self.participants[0].recordings[inner]
         has_hold = any(isinstance(push.step, Batch) or _has_hold(push.step) for push in body)

@@ -1,4 +1,4 @@
-"""The search over orders, held against all orders: each that can matter is run, and only once."""
+"""The search over orders, compared with all orders: each that can matter is run, and only once."""
 
 from __future__ import annotations
 
