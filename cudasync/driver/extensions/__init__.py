@@ -1,1 +1,1 @@
-"""Floor 1. What only some drivers can do: checks, schedules, exploration. Found by name."""
+"""Floor 1. Functions of the software GPU's driver: checks, schedules, exploration. By name."""
