@@ -3,7 +3,7 @@
 Arguments of one form are packed alike and pass the same checks. So each form is one interned
 object, and packers compare forms with `is`. Memory of a known form has an attribute `form`.
 
-Arrays whose memory ends with a reset of its device have separate forms for each life of the
+Arrays in memory that ends with a reset of its device have separate forms for each life of the
 device's context. So results cached for one life are never found with arrays of another life, and a
 new check refuses arrays of a past life: no check at each use is needed.
 """

@@ -7,7 +7,7 @@ NVRTC writes, like a compiler on a terminal:
                  ^
 
 the line indented by two columns, and a mark that counts in bytes. An error of a name expression is
-reported for a special file, whose line is a pragma with the name.
+reported for a special file; its line is a pragma with the name.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Floor 1. Functions of the software GPU's driver: checks, schedules, exploration. By name."""
+"""Floor 1. Driver functions that only the software GPU has: checks, schedules, exploration."""

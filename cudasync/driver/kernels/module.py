@@ -114,8 +114,8 @@ class Module:
         for one, such as "sm_90a"; the default is the device's. Code that any process compiled
         before is found on disk.
 
-        Raises CompileError with the place for source that NVRTC refuses, CudasyncError with the
-        package to install if there is no NVRTC, TypeError and ValueError for invalid text, and the
+        Raises CompileError with the place for source that NVRTC refuses; CudasyncError with the
+        package to install if there is no NVRTC; TypeError and ValueError for invalid text; and the
         errors of `from_ptx`. Blocks while NVRTC compiles. (nvrtcCompileProgram)
         """
         folders = tuple(os.fspath(folder) for folder in include_dirs)

@@ -1,8 +1,8 @@
 """Floor 1. Copies and fills, enqueued on a stream.
 
 All operands are checked before anything is enqueued. A host operand is kept alive until its copy
-has run. From the call until the stream has passed the copy, the caller must not touch the operand
-(some drivers use pageable memory at once, but not pinned memory). A copy that is captured into a
+has run. From the call until the stream has passed the copy, the caller must not touch the operand.
+(Some drivers use pageable memory at once, but not pinned memory.) A copy that is captured into a
 graph uses its operands whenever the graph runs: the owner of the graph must keep them.
 """
 
@@ -106,7 +106,7 @@ def memset_async(
 
     An int from 0 to 255 fills every byte; a NumPy scalar of 1, 2 or 4 bytes fills every element
     of its size. `size_bytes` limits the fill to the start. Raises TypeError for a target that is
-    not on a device, ValueError for a value out of range, a read-only target, or a size that is no
+    not on a device; ValueError for a value out of range, a read-only target, or a size that is no
     multiple of the value's size. (cuMemsetD8Async, cuMemsetD16Async, cuMemsetD32Async)
     """
     place, device, number, width, size = fill_of(target, value, stream, size_bytes)

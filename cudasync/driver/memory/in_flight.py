@@ -3,8 +3,8 @@
 A copy from or to host memory may run long after the call that enqueued it. So the stream keeps a
 reference to the operand until it is known to have passed the copy: at the stream's or device's
 synchronize, or when a marker is reached. A marker is an event recorded behind a batch of
-references, every 64 references or 32 MiB, so that the kept memory is bounded however the program
-waits. A stream under capture gets no marker: an event recorded there would belong to the graph. The
+references, every 64 references or 32 MiB. So the kept memory is bounded however the program waits.
+A stream under capture gets no marker: an event recorded there would belong to the graph. The
 owner of the graph must keep the operands of captured copies as long as the graph lives.
 """
 

@@ -1,6 +1,6 @@
 """Floor 2. Reused events: a ring per device.
 
-When an op is over, the one thread whose outcome counts (`completion`) returns the op's event to the
+When an op is over, one thread (whose outcome counts: `completion`) returns the op's event to the
 ring. Meanwhile another thread may be about to wait for the event, and would then wait for its next
 record. So a waiter *pins* the event first:
 
