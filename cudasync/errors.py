@@ -101,8 +101,8 @@ class CudaError(CudasyncError):
     """The driver refused a call, or cuBLAS did.
 
     `code` and `name` are the driver's (700, "CUDA_ERROR_ILLEGAL_ADDRESS"), `call` is the
-    function, `hint` is a remedy if one is known, and `sticky` is True if the context is
-    unusable until `Device.reset()`.
+    function, and `hint` is a remedy if one is known. `sticky` is True if the context is unusable
+    until `Device.reset()`.
     """
 
     def __init__(self, code: int, name: str, *, call: str, hint: str = "") -> None:

@@ -172,7 +172,7 @@ class Context:
 
     @property
     def blocking_garbage(self) -> deque[Garbage]:
-        """Garbage of finalisers whose destruction waits for the device."""
+        """Garbage of finalisers that waits for the device when it is destroyed."""
         return self.token.blocking_garbage
 
     def _destroy(self, life: Life, garbage: deque[Garbage]) -> None:

@@ -152,8 +152,8 @@ class Op:
         """Block until the op has finished.
 
         Raises `OpError` if the op failed or was poisoned, `TimeoutError` after `timeout` seconds
-        (the op continues), `DeadlockError` if an op's function waits for an op that can only run or
-        end after its own op.
+        (the op continues). Raises `DeadlockError` if an op's function waits for an op that can only
+        run or end after its own op.
         """
         self._wait_finished(timeout)
         if self.is_poisoned:

@@ -158,7 +158,7 @@ class Recorder:
 
     @property
     def entries(self) -> list[TraceEntry]:
-        """The entries in order of completion, as far as clocks can tell: see `_in_order`."""
+        """The entries in order of completion, by the clocks: see `_in_order`."""
         return _in_order([(op, self._entries[op]) for op in list(self._entries)])
 
     def pushed(self, op: Op) -> None:
@@ -180,7 +180,7 @@ class Recorder:
         self._starts[op] = start
 
     def reached(self, op: DeviceOp) -> None:
-        """Note a device op whose end event is complete."""
+        """Note a device op after its end event is complete."""
         start, point = self._starts.get(op), op._point
         if start is None or point is None or op in self._entries:
             return
@@ -242,7 +242,7 @@ def _in_order(found: list[tuple[Op, TraceEntry]]) -> list[TraceEntry]:
 
 
 def _clock(op: Op) -> int | None:
-    """The device whose clock timed `op`, None for the host's."""
+    """The device with the clock that timed `op`; None for the host's clock."""
     return op._device.ordinal if isinstance(op, DeviceOp) else None
 
 

@@ -1,11 +1,12 @@
-"""Floor 1. Whether memory fits a kernel that is given it: its elements, its order, its device.
+"""Floor 1. Checks of memory arguments against the kernel: elements, order, device.
 
-What would be garbage without a word is refused with one that helps. Of elements, the rule is:
+Memory that would silently give garbage is refused with a helpful error. The rule for elements:
 
-- the kernel shows one floating type for a parameter, in every access (see `ptx.element_types`);
-- floating and complex arrays are to be made of that type;
-- integers may stand for bits: unsigned ones and bytes do, signed ones of the type's own size may;
-- everything else, as plain bytes and structures, is not asked.
+- it applies if the kernel shows one floating type for a parameter, in every access (see
+  `ptx.element_types`);
+- floating and complex arrays must consist of that type;
+- integers may stand for bits: unsigned ones and bytes, and signed ones of the type's own size;
+- other elements, such as plain bytes and structures, are not checked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from cudasync.driver.arguments.parameter import Parameter
     from cudasync.driver.device import Device
 
-# As NumPy calls them; the second is ml_dtypes'.
+# NumPy's names; bfloat16 is from ml_dtypes.
 _DTYPE_NAMES = {
     ScalarType.F16: "float16",
     ScalarType.BF16: "bfloat16",
@@ -39,9 +40,9 @@ _HOST_MEMORY = 1
 def refuse_misfit(
     argument: str, kernel: str, on: Device | None, parameter: Parameter, form: Form, address: int
 ) -> None:
-    """Raise for memory of `form` that a kernel loaded on device `on` can not take for `parameter`.
+    """Refuse memory of `form` that a kernel loaded on device `on` cannot take for `parameter`.
 
-    `argument` says which argument it is. TypeError for elements of another type, ValueError for
+    `argument` names the argument. Raises TypeError for elements of another type, ValueError for
     gaps and for memory of another device.
     """
     if parameter.access is Access.VALUE:
@@ -68,7 +69,7 @@ def refuse_misfit(
         sentence = f"kernel {kernel} is loaded on {on!r}, {argument} is memory of {form.device!r}: "
         ordinal = getattr(form.device, "ordinal", None)
         if ordinal is None:
-            # The processor's, as an array.
+            # An array on the CPU.
             raise ValueError(f"{sentence}give it x.to_device({on.ordinal})")
         raise ValueError(
             f"{sentence}copy it, cs.copy(cs.empty(x.shape, x.dtype, device={on.ordinal}), x), or "
@@ -85,7 +86,7 @@ def form_of_interface(owner: object, described: dict[str, Any], address: int) ->
 
 
 def _may_hold(dtype: np.dtype[Any], element: ScalarType | None) -> bool:
-    """Whether an array of `dtype` may be what a kernel uses as elements of this floating type."""
+    """Whether a kernel may use an array of `dtype` as elements of this floating type."""
     if element is None:
         return True
     if dtype.name == "bfloat16":
@@ -101,7 +102,7 @@ def _may_hold(dtype: np.dtype[Any], element: ScalarType | None) -> bool:
 
 
 def is_everywhere(device: Device, address: int) -> bool:
-    """True for managed memory and for the host's page-locked: every device reaches it."""
+    """True for managed memory and page-locked host memory: every device reaches it."""
     if not address:
         return True
     device.context.enter()

@@ -1,11 +1,11 @@
-"""Floor 1. The form of a kernel's argument: all that matters of memory but its address.
+"""Floor 1. `Form`: the properties of a memory argument that decide its packing and checks.
 
-Arguments of one form are packed alike and pass the same checks, so each form is one object, made
-once: what takes arguments compares with `is`. Whatever is memory of a known form has it in `form`.
+Arguments of one form are packed alike and pass the same checks. So each form is one interned
+object, and packers compare forms with `is`. Memory of a known form has an attribute `form`.
 
-Arrays whose memory goes with a reset of its device have forms of their own for each life of the
-device's context. So what was worked out for one life is never found with arrays of another, and
-what works it out anew refuses those that are over: nobody asks at each use.
+Arrays in memory that ends with a reset of its device have separate forms for each life of the
+device's context. So results cached for one life are never found with arrays of another life, and a
+new check refuses arrays of a past life: no check at each use is needed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """The type of the argument, that of its elements, whether they have gaps, and where they are.
+    """The type of the argument, the dtype of its elements, their gaps, and their device.
 
     `dtype` is None for plain bytes, and `device` for memory that every device reaches. `has_gaps`
-    is True for anything but elements in C order, unless the caller says that strides are meant.
-    `life` is that of the device's context which the memory ends with, where that is told.
+    is True for anything but elements in C order, unless the caller passes strides on purpose.
+    `life` is the life of the device's context that the memory ends with, if known.
     """
 
     kind: type
@@ -42,7 +42,7 @@ class Form:
     life: Life | None = None
 
     def raise_if_over(self) -> None:
-        """ClosedError if the memory went with a reset of its device."""
+        """Raise ClosedError if a reset of its device ended the memory."""
         life = self.life
         if life is not None and life is not self.device.context.token:  # type: ignore[union-attr]
             raise ClosedError(
@@ -51,7 +51,7 @@ class Form:
             )
 
 
-# Of memory that is told of no life.
+# Forms without a life.
 _forms: dict[Key, Form] = {}
 
 
@@ -62,7 +62,7 @@ def form_for(
     device: Device | None,
     life: Life | None = None,
 ) -> Form:
-    """The one form of these properties."""
+    """The interned form with these properties."""
     key = (kind, dtype, has_gaps, device)
     forms = _forms if life is None else life.forms
     form = forms.get(key)
@@ -79,5 +79,5 @@ def form_of(value: Any) -> Form | None:
 
 
 def kind_of(value: Any) -> Form | type:
-    """What decides how `value` is packed: its form, else its type."""
+    """The key for the packing of `value`: its form, else its type."""
     return form_of(value) or type(value)

@@ -1,13 +1,12 @@
-"""Floor 1. Arguments as the driver takes them: one block of bytes, and a pointer to each value.
+"""Floor 1. Packing of arguments for the driver: one block of bytes, and a pointer to each value.
 
-How the arguments of a kernel are packed depends on their types. For each combination of types that
-is met, a function is written out and compiled, as dataclasses does for `__init__`: it looks
-whether the types are those, and packs all values with one call of `struct`. What it does not
-take, because the types are others or a value is out of range, is packed value by value, with
-every check: so an error names the argument.
+The packing of a kernel's arguments depends on their types. For each combination of types a function
+is generated and compiled, as dataclasses does for `__init__`. It checks the types, and packs all
+values with one call of `struct`. If the types differ or a value is out of range, the arguments are
+packed value by value with every check, so that an error names the argument.
 
-Blocks are reused: cuLaunchKernel has read the arguments when it returns, so a block goes back at
-once. A thread that finds none makes one.
+Blocks are reused: cuLaunchKernel has read the arguments when it returns, so the block is free at
+once. A thread that finds no free block makes one.
 """
 
 from __future__ import annotations
@@ -30,32 +29,32 @@ if TYPE_CHECKING:
     from cudasync.driver.device import Device
     from cudasync.driver.streams.stream import StreamLike
 
-    # From arguments and a block's buffer to what was asked for; None if the types are others.
+    # From arguments and a block's buffer to the packer's answer; None if the types differ.
     Packer: TypeAlias = Callable[[Sequence[Any], Any], Any]
 
-# How many combinations of types a kernel remembers.
+# The most combinations of types that a kernel remembers.
 _MOST_PACKERS = 64
 
 _ALIGNMENT = 16
 _WORD = struct.Struct("<Q")
 
-# What a packer raises where a value is out of the range of its parameter, or has no form.
+# Errors of a packer for a value that is out of its parameter's range, or has no form.
 OUT_OF_RANGE = (struct.error, ValueError, OverflowError, AttributeError)
 
-# For who sees to the order of the arguments by other means.
+# For callers that order the uses of the arguments by other means.
 ANY_STREAM = object()
 
 
 class Block:
-    """The bytes of one launch's arguments, and behind them the `void *[]` that points there."""
+    """The bytes of one launch's arguments, followed by the `void *[]` that points to them."""
 
     __slots__ = ("_pin", "address", "buffer")
 
     def __init__(self, size: int, offsets: Sequence[int], table: struct.Struct) -> None:
         start = -(-size // 8) * 8
-        # The driver copies the values from where they are: each is at a multiple of its size.
+        # The driver copies the values from here: each is at a multiple of its size.
         memory: Any = bytearray(start + table.size + _ALIGNMENT)
-        # This holds the memory, and holds it in place.
+        # This keeps the memory alive and at its address.
         self._pin = ctypes.c_char.from_buffer(memory)
         base = ctypes.addressof(self._pin)
         shift = -base % _ALIGNMENT
@@ -64,12 +63,12 @@ class Block:
             base += shift
         table.pack_into(memory, start, *map(base.__add__, offsets))
         self.buffer = memory
-        # Where the driver finds the pointers; 0 for a kernel without parameters.
+        # The address of the pointers for the driver; 0 for a kernel without parameters.
         self.address = base + start if offsets else 0
 
 
 class Packing:
-    """How the arguments of one kernel are packed. Any number of threads may use it at once."""
+    """The packing of one kernel's arguments. Any number of threads may use it at once."""
 
     __slots__ = ("_encoders", "_free", "_layout", "_name", "_offsets", "_table", "count", "packers")
 
@@ -95,7 +94,7 @@ class Packing:
         self.packers = PackerTable(self)
 
     def leading(self, formats: Sequence[str]) -> struct.Struct:
-        """Packs as many arguments as there are formats, the first ones, into a block's buffer."""
+        """A struct that packs the first arguments, one per format, into a block's buffer."""
         return self._struct(formats)
 
     def _struct(self, formats: Sequence[str]) -> struct.Struct:
@@ -113,11 +112,11 @@ class Packing:
     def take(
         self, arguments: Sequence[Any], stream: StreamLike | object | None = ANY_STREAM
     ) -> Block:
-        """A block with the arguments in it, to be given back once the driver has read them.
+        """A block with the arguments in it; `give` it back once the driver has read them.
 
         Raises TypeError for a wrong number or type of arguments, ValueError for a value out of
-        range, ClosedError for a closed buffer. With `stream`, also what arguments that somebody
-        else orders (see `managed`) say to being used there.
+        range, ClosedError for a closed buffer. With `stream`, also the errors of `managed`
+        arguments for a use there.
         """
         try:
             block = self._free.pop()
@@ -157,8 +156,8 @@ class Packing:
     def aimed(
         self, block: Block, address: Callable[[int], int] | None, values: Mapping[int, Any]
     ) -> Block:
-        """A block with the bytes of `block`, but what `address` makes of each word that may be an
-        address, and `values` in place of the arguments at these positions."""
+        """A copy of `block` in which `address` maps each word that may be an address, and `values`
+        replaces the arguments at these positions."""
         made = self.block()
         size = self._layout.size
         made.buffer[:size] = block.buffer[:size]
@@ -195,10 +194,10 @@ class Packing:
     ) -> Packer:
         """A function that packs arguments of the same types as these, which the kernel takes.
 
-        It returns `answer`, an expression in the arguments a0, a1 and so on and in `names`, or
-        None where the types are not the same or one of `guards` does not hold; without an
-        expression, those that are `managed`. `places` tells where each value is, if not in the
-        argument itself: "a0.array". Without a buffer it only answers.
+        It returns `answer`, an expression in the arguments a0, a1 and so on and in `names`; by
+        default the `managed` arguments. It returns None if the types differ or one of `guards` does
+        not hold. `places` locates each value, if not in the argument itself: "a0.array". Without a
+        buffer the function packs nothing and only answers.
         """
         every = [f"a{i}" for i in range(self.count)]
         namespace = dict(names or {})
@@ -208,7 +207,7 @@ class Packing:
         located = zip(places or every, self._encoders, arguments, strict=True)
         for i, (place, encoder, value) in enumerate(located):
             kind = namespace[f"type{i}"] = kind_of(value)
-            # A form is of one type of argument, so the type need not be asked for.
+            # A form implies the argument's type, so the type needs no check.
             tests.append(
                 f"{place}.form is type{i}" if type(kind) is Form else f"type({place}) is type{i}"
             )
@@ -234,9 +233,9 @@ class Packing:
 
 
 class PackerTable:
-    """The packers of one kernel, by types of arguments. Callers try `latest` themselves, first.
+    """The packers of one kernel, by types of arguments. Callers first try `latest` themselves.
 
-    `make` is given arguments and the values in them, where these are not the same.
+    `make` gets the arguments, and the values in them if these differ.
     """
 
     __slots__ = ("_known", "_make", "_packing", "latest")
@@ -248,7 +247,7 @@ class PackerTable:
     ) -> None:
         self._packing = packing
         self._make = make
-        # Written by any thread: what two of them make at once is the same.
+        # Any thread writes: packers that two threads make at once are equivalent.
         self._known: dict[Any, Packer] = {}
         self.latest: Packer = _takes_nothing
 
@@ -256,9 +255,9 @@ class PackerTable:
         return len(self._known)
 
     def pack_otherwise(self, arguments: Sequence[Any], values: Sequence[Any], buffer: Any) -> Any:
-        """Pack what `latest` did not take, and return the answer of a packer that would have.
+        """Pack arguments that `latest` did not take, and return the answer of their packer.
 
-        Raises what `Packing.take` does.
+        Raises the errors of `Packing.take`.
         """
         types = (*map(kind_of, arguments), *map(kind_of, values))
         packer = self._known.get(types)
@@ -284,7 +283,7 @@ def _takes_nothing(arguments: Sequence[Any], buffer: Any) -> None:
 class PreparedArguments:
     """Arguments checked and packed once, for many launches of one kernel.
 
-    It keeps the arguments alive; the addresses in it are those they had when it was made.
+    It keeps the arguments alive; its addresses are those at the time of packing.
     """
 
     __slots__ = ("block", "kept", "managed", "packing")
@@ -297,16 +296,16 @@ class PreparedArguments:
 
 
 def is_managed(argument: Any) -> bool:
-    """True for memory whose uses somebody else orders, and who has a word in its other uses."""
+    """True for memory whose uses an engine orders, which may refuse other uses."""
     return hasattr(type(argument), "__cudasync_order__")
 
 
 def managed(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """Those of `arguments` that are managed."""
+    """The managed arguments."""
     return tuple(filter(is_managed, arguments))
 
 
 def ask_order(managed: Sequence[Any], stream: Any) -> None:
-    """Raise what an argument says that would be used on `stream` out of its order."""
+    """Raise the error of an argument that would be used on `stream` out of its order."""
     for each in managed:
         each.__cudasync_order__(stream)

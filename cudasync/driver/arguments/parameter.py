@@ -1,4 +1,4 @@
-"""Floor 1. A kernel's parameters: their types, and how a Python value becomes each one's bytes.
+"""Floor 1. A kernel's parameters: their types, and the conversion of Python values to bytes.
 
 PTX types say less than CUDA C's: nvcc writes `.u32` for an `int` and `.u64` for a pointer. So an
 integer parameter takes either sign of its width, and an untyped `.b32` takes any scalar of four
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cudasync.driver.device import Device
     from cudasync.ptx.access import Access, FieldAccess
 
-    # From a value of one Python type to what `struct` packs.
+    # From a value of one Python type to a value that `struct` packs.
     Encode: TypeAlias = Callable[[Any], Any]
 
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 class Parameter:
     """One parameter of a kernel.
 
-    `access` is what the kernel does through it if it is a pointer, inferred from the PTX, and
-    `reason` says by which lines. `is_array` is True for a struct by value, which takes bytes.
-    `element` is the floating type that the kernel uses the memory as, where the PTX shows one.
-    `fields` are the words in it (or the one word that it is) that the kernel takes for addresses.
+    `access` is the access through it if it is a pointer, inferred from the PTX; `reason` names the
+    lines. `is_array` is True for a struct by value, which takes bytes. `element` is the floating
+    type of the kernel's accesses to the memory, if the PTX shows one. `fields` are the words in it
+    (or its only word) that the kernel uses as addresses.
     """
 
     name: str
@@ -58,11 +58,11 @@ class Parameter:
 
 
 class Encoder:
-    """Turns values for one parameter into what `struct` packs under `format`.
+    """Converts values for one parameter so that `struct` packs them under `format`.
 
-    What a type of value becomes is decided once and remembered. `written` leaves the range to
-    `struct` to check, and then `struct` refuses: `exactly` has the last word, and the message.
-    `kernel` and the device it is on are for what memory is refused.
+    The conversion of each type of value is decided once and cached. `written` leaves the check of
+    the range to `struct`; after a refusal of `struct`, `exactly` decides and gives the message.
+    `kernel` and its device are for the refusal of memory.
     """
 
     __slots__ = ("_by_type", "_device", "_kernel", "_parameter", "_position", "format")
@@ -85,7 +85,7 @@ class Encoder:
             self.format = unsigned.lower() if parameter.type.is_signed else unsigned
 
     def exactly(self, value: Any) -> Any:
-        """The value to pack. Raises TypeError or ValueError naming the parameter."""
+        """The value to pack. Raises TypeError or ValueError with the parameter's name."""
         encode = self._encode_of(value)
         form = form_of(value)
         if form is not None:
@@ -105,10 +105,10 @@ class Encoder:
         return encoded
 
     def written(self, value: Any) -> tuple[str, str, Encode]:
-        """How to write out the packing of values of this type, which the parameter takes.
+        """The generated code that packs values of this type, which the parameter takes.
 
         The format for `struct`; an expression with "{0}" for the value and "{1}" for the encoder;
-        the encoder. What `struct` converts by itself needs no call.
+        the encoder. A value that `struct` converts by itself needs no call.
         """
         encode = self._encode_of(value)
         if isinstance(encode, operator.attrgetter):
@@ -116,7 +116,7 @@ class Encoder:
         is_typed = isinstance(value, np.generic)
         kind = value.dtype.kind if is_typed else ""
         if kind and kind in "iu" and encode is int:
-            # The bits count: nvcc writes .u32 for an int, too.
+            # Only the bits matter: nvcc writes .u32 for an int, too.
             return self.format.lower() if kind == "i" else self.format.upper(), "{0}", encode
         if encode is operator.pos or encode is float:
             return self.format, "{0}", encode
@@ -128,7 +128,7 @@ class Encoder:
         return encode == self._foreign or isinstance(encode, operator.attrgetter)
 
     def _foreign(self, value: Any) -> int:
-        """The address of another library's array, which may be another one at each call."""
+        """The address of another library's array, which may change between calls."""
         described = getattr(value, "__cuda_array_interface__", None)
         if not isinstance(described, dict):
             raise TypeError(f"{self._named()}: its __cuda_array_interface__ is gone")
@@ -140,9 +140,9 @@ class Encoder:
         refuse_misfit(self._named(), self._kernel, self._device, self._parameter, form, address)
 
     def _wrapped(self, value: int, *, is_typed: bool) -> int:
-        """An integer as `struct` takes it: either sign for unsigned and untyped parameters.
+        """An integer in the range of `struct`: unsigned and untyped parameters take either sign.
 
-        The bits of a NumPy scalar are right whatever its sign. Raises ValueError otherwise.
+        The bits of a NumPy scalar are right with either sign. Raises ValueError if out of range.
         """
         bits = 8 * self._parameter.size_bytes
         is_signed = self._parameter.type.is_signed
@@ -167,7 +167,7 @@ class Encoder:
         return encode
 
     def _encode_for(self, value: Any) -> Encode:
-        """How values of the type of `value` are encoded; TypeError if they are not taken."""
+        """The encoder for values of this type. Raises TypeError if the parameter refuses them."""
         encode: Encode | None
         if self.format[-1] == "s":
             encode = _bytes_encoder(value, self._parameter.size_bytes)
@@ -185,7 +185,7 @@ class Encoder:
         return encode
 
     def _pointer_encoder(self, value: Any) -> Encode | None:
-        """For an address: `.ptr`, `__cuda_array_interface__`, or the binding's own CUdeviceptr."""
+        """For an address: `.ptr`, `__cuda_array_interface__`, or the binding's CUdeviceptr."""
         if isinstance(getattr(value, "ptr", None), int):
             return operator.attrgetter("ptr")
         if isinstance(value, driver.CUdeviceptr):
@@ -242,7 +242,7 @@ def _number_encoder(type_: ScalarType, number: type[int] | type[float]) -> Encod
         return _bf16
     if type_.is_float:
         return float if type_ in _FLOAT_FORMATS else None
-    # Without a call of a Python function; it makes an int of a bool, too.
+    # No Python function, so no call; it also turns a bool into an int.
     return operator.pos if number is int else None
 
 

@@ -1,7 +1,7 @@
-"""Floor 1. What to give instead of an argument that a parameter does not take.
+"""Floor 1. Remedies in error messages for arguments that a parameter does not take.
 
-Each remedy is an expression in `x`, the argument as it was given, that the parameter takes; a
-test evaluates them.
+Each remedy is an expression in `x`, the given argument, that the parameter takes; a test evaluates
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FLOATS = {ScalarType.F16: "np.float16", ScalarType.F32: "np.float32", ScalarTyp
 
 
 def described(value: Any) -> str:
-    """What `value` is, with an article."""
+    """The kind of `value`, with an article."""
     kind = type(value)
     if isinstance(value, np.ndarray):
         return f"a NumPy array ({value.dtype}{list(value.shape)}), which is host memory"
@@ -30,7 +30,7 @@ def described(value: Any) -> str:
 
 
 def instead_of(value: Any, parameter: Parameter) -> str:
-    """What to give for `parameter` instead of `value`, of whose type it takes nothing."""
+    """The remedy for `value`, whose type `parameter` does not take."""
     if parameter.is_array or parameter.size_bytes not in (1, 2, 4, 8):
         return f"give its {parameter.size_bytes} bytes"
     name = "x"
@@ -48,7 +48,7 @@ def instead_of(value: Any, parameter: Parameter) -> str:
 
 
 def in_range(value: Any, parameter: Parameter) -> str:
-    """What to give for `parameter` instead of `value`, which is out of its range."""
+    """The remedy for `value`, which is out of the range of `parameter`."""
     if parameter.is_array or parameter.size_bytes not in (1, 2, 4, 8):
         return f"give its {parameter.size_bytes} bytes"
     if parameter.type in _FLOATS:
@@ -62,7 +62,7 @@ def in_range(value: Any, parameter: Parameter) -> str:
 
 
 def _number(parameter: Parameter, *, is_float: bool, of: str) -> str:
-    """A number for `parameter` of another; `is_float` tells what kind that is."""
+    """An expression that converts the number `of` for `parameter`; `is_float` is its kind."""
     type_, bits = parameter.type, 8 * parameter.size_bytes
     if type_ in _FLOATS:
         return f"{_FLOATS[type_]}({of})"

@@ -1,4 +1,4 @@
-"""Floor 1, BLAS. NVIDIA's cuBLAS, where it is installed and the device is a real one."""
+"""Floor 1, BLAS. NVIDIA's cuBLAS, if it is installed and the device is real."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Floor 1, BLAS. Whether a device's products are cuBLAS's, and why.
+"""Floor 1, BLAS. The choice of cuBLAS for a device's products, with the reason.
 
-The software GPU has none: cuBLAS brings machine code of NVIDIA's GPUs, and no PTX. On a real device
-it is used where it is installed and works.
+The software GPU cannot use cuBLAS, which contains machine code for NVIDIA's GPUs and no PTX. A real
+device uses cuBLAS if it is installed and works.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VARIABLE = "CUDASYNC_CUBLAS"
 
 
 class Choice(NamedTuple):
-    """What computes products: cuBLAS, or None, with a clause for people that says why."""
+    """The library for products: cuBLAS, or None, with the reason as a clause for the user."""
 
     blas: Blas | None
     why: str
@@ -29,16 +29,16 @@ class Choice(NamedTuple):
         return repr(self.blas) if self.blas is not None else f"own kernels ({self.why})"
 
 
-# By device and wish, with the life of the context that it was made in.
+# By device and value of CUDASYNC_CUBLAS, with the life of the context.
 _choices: dict[tuple[int, str], tuple[object, Choice]] = {}
 
 
 def blas_of(device: Device) -> Choice:
-    """What computes products of float32 and float64 on this device, found out once.
+    """The library for products of float32 and float64 on this device, chosen once.
 
-    CUDASYNC_CUBLAS=0 switches cuBLAS off; the path of a library has that one used, on any device;
-    `auto`, or nothing, takes the installed one on a real device. CudasyncError for any other value,
-    and for a path at which there is none.
+    CUDASYNC_CUBLAS=0 switches cuBLAS off; the path of a library selects that library on any device;
+    `auto`, or nothing, takes the installed library on a real device. Raises CudasyncError for any
+    other value, and for a path without a library.
     """
     wish = os.environ.get(VARIABLE) or "auto"
     # The context has a token once it is made.

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# cublasOperation_t: the matrix as it is, or turned over its diagonal.
+# cublasOperation_t: the matrix itself, or its transpose.
 PLAIN, TRANSPOSED = 0, 1
 
-# What an `int` of the interface holds.
+# The largest value of an `int` of the interface.
 MOST = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A or B: how it is taken, its leading dimension, and the stride between its matrices."""
+    """A or B: its operation, its leading dimension, and the stride between its matrices."""
 
     operation: int
     leading: int

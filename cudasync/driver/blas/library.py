@@ -1,7 +1,7 @@
-"""Floor 1, BLAS. The library of cuBLAS: found, loaded, and the types of what is called in it.
+"""Floor 1, BLAS. The cuBLAS library: finds it, loads it, and has the signatures of its functions.
 
-It is that of the wheel nvidia-cublas (nvidia-cublas-cu12 for CUDA 12), or a toolkit's. Signatures
-and codes are those of the cuBLAS documentation, which are the same from version 11 to 13.
+It comes from the wheel nvidia-cublas (nvidia-cublas-cu12 for CUDA 12), or from a toolkit.
+Signatures and codes are from the cuBLAS documentation; they are the same from version 11 to 13.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from cudasync.errors import CudaError, CudasyncError
 
-# Tried by the dynamic loader where cuda.pathfinder is not there to look into wheels.
+# Names for the dynamic loader, if cuda.pathfinder is not available to search the wheels.
 _NAMES = ("libcublas.so.13", "libcublas.so.12")
 
 # cublasStatus_t.
@@ -38,7 +38,7 @@ _HINTS = {
 
 def _gemm_of(number: Any) -> list[Any]:
     """Handle, two operations, m, n, k, alpha; A and B, each with its leading dimension and stride;
-    beta; C with the same; how many matrices."""
+    beta; C with the same; the number of matrices."""
     matrix = [c_void_p, c_int, c_longlong]
     scalar = POINTER(number)
     return [c_void_p, *[c_int] * 5, scalar, *matrix, *matrix, scalar, *matrix, c_int]
@@ -57,7 +57,7 @@ _SIGNATURES: dict[str, list[Any]] = {
 
 
 class Library:
-    """The functions of a cuBLAS, by name, and where it is from."""
+    """The functions of a cuBLAS, by name, and its path."""
 
     def __init__(self, loaded: ctypes.CDLL, path: str) -> None:
         self.path = path
@@ -85,7 +85,7 @@ class Library:
             raise refused(name, status)
 
     def status(self, name: str, *arguments: Any) -> int:
-        """Call a function; what it returns, 0 being success."""
+        """Call a function and return its status; 0 means success."""
         return int(self._functions[name](*arguments))
 
     def __repr__(self) -> str:
@@ -93,14 +93,14 @@ class Library:
 
 
 def refused(name: str, status: int) -> CudaError:
-    """The error for a status that is not success, to be raised by the caller."""
+    """The error for a status other than success, for the caller to raise."""
     told = _STATUS.get(status, "CUBLAS_STATUS_UNRECOGNIZED")
     return CudaError(status, told, call=name, hint=_HINTS.get(status, ""))
 
 
 @cache
 def opened(path: str) -> Library:
-    """The library at `path`. CudasyncError if it can not be loaded, or is no cuBLAS."""
+    """The library at `path`. Raises CudasyncError if it cannot be loaded, or is no cuBLAS."""
     try:
         return Library(ctypes.CDLL(path), path)
     except OSError as error:
@@ -108,7 +108,7 @@ def opened(path: str) -> Library:
 
 
 def found() -> Library | None:
-    """The library of the wheel, or else of a toolkit; None if there is none."""
+    """The library of the wheel, or of a toolkit; None if there is none."""
     path = _path()
     return None if path is None else opened(path)
 
@@ -116,9 +116,9 @@ def found() -> Library | None:
 def _path() -> str | None:
     try:
         finder: Any = importlib.import_module("cuda.pathfinder")
-        # It loads cublasLt first, which cuBLAS needs, and says where it found them.
+        # The finder first loads cublasLt, which cuBLAS needs, and returns the path.
         return str(finder.load_nvidia_dynamic_lib("cublas").abs_path)
-    # RuntimeError where there is none; older bindings have no finder, or one that knows less.
+    # RuntimeError if there is none; older bindings have no finder, or a less capable one.
     except (ImportError, AttributeError, RuntimeError, ValueError):
         return next(filter(_can_be_loaded, _NAMES), None)
 

@@ -1,1 +1,1 @@
-"""Floor 1. CUDA C to PTX: NVRTC, what it reads, what it has against a text."""
+"""Floor 1. CUDA C to PTX: NVRTC, the files that it reads, and its diagnostics."""

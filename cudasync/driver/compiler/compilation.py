@@ -1,8 +1,8 @@
-"""Floor 1. CUDA C compiled to PTX, once for all processes.
+"""Floor 1. Compilation of CUDA C to PTX, once for all processes.
 
-What NVRTC made is kept on disk by all that it was made of (`cudasync/kept.py`): the text, its name
-and options, the files that it may include, the names asked for, and NVRTC's version. Nothing of
-ours is in the PTX but the options, so our own version is that of what is written down.
+NVRTC's output is kept on disk under a key of all its inputs (`cudasync/kept.py`): the text, its
+name and options, the files that it may include, the name expressions, and NVRTC's version. The PTX
+contains nothing of ours except the options, so the key has only the record format's version.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import TypeAlias
 
-    # A compute capability, or one as NVRTC names it, for what no number says: "sm_90a".
+    # A compute capability, or NVRTC's name for one that no number expresses: "sm_90a".
     Architecture: TypeAlias = tuple[int, int] | str
 
 _FORMAT = "1"
@@ -41,9 +41,9 @@ _ARCHITECTURE = ("--gpu-architecture", "-arch")
 
 @dataclass(frozen=True, slots=True)
 class CompiledCuda:
-    """PTX that was compiled from CUDA C; `lowered` has the name in it of each name expression.
+    """PTX compiled from CUDA C; `lowered` has the PTX name of each name expression.
 
-    `log` is what NVRTC said: warnings, or "".
+    `log` is NVRTC's log: warnings, or "".
     """
 
     ptx: str
@@ -60,22 +60,21 @@ def compile_cuda(
     include_dirs: Sequence[str | os.PathLike[str]] = (),
     name_expressions: Sequence[str] = (),
 ) -> CompiledCuda:
-    """Compile CUDA C to PTX, or find it as it was compiled before.
+    """Compile CUDA C to PTX, or find it compiled on disk.
 
-    `name` is what errors call the text, and the path that its own `#include "..."` is looked for
-    beside; `architecture` is a compute capability, that of the current device by None, and is
-    lowered to what this NVRTC knows; an `options` of `-arch=...` goes before it. `name_expressions`
-    are the kernels and variables whose names in the PTX are wanted, templates among them:
-    "scale<float>". CUDA's own headers are found if a toolkit, or the wheel nvidia-cuda-runtime,
-    is installed.
+    Errors call the text `name`, and its `#include "..."` is searched beside that path.
+    `architecture` is a compute capability, by default the current device's, and is lowered to one
+    that this NVRTC knows; an option `-arch=...` overrides it. `name_expressions` are the kernels
+    and variables whose PTX names are wanted, including template instances: "scale<float>". CUDA's
+    own headers are found if a toolkit, or the wheel nvidia-cuda-runtime, is installed.
 
-    Raises CompileError for what NVRTC refuses; CudasyncError, saying what to install, where there
-    is no NVRTC; TypeError and ValueError for what is no text. Blocks while NVRTC compiles, and
-    waits for no device. (nvrtcCompileProgram)
+    Raises CompileError for source that NVRTC refuses; CudasyncError, with the package to install,
+    if there is no NVRTC; TypeError and ValueError for invalid text. Blocks while NVRTC compiles,
+    and waits for no device. (nvrtcCompileProgram)
     """
     _check(source, name, options, name_expressions)
     folders = [os.fspath(folder) for folder in include_dirs]
-    # Last, so that what is the program's own goes first. To look for them takes its time.
+    # Last, so that the program's own headers come first. The search takes time.
     has_headers = "include" in source or any(_values(options, _AT_ONCE))
     toolkit = nvrtc.toolkit_headers() if has_headers else ()
     given = [*options, *(f"--include-path={folder}" for folder in (*folders, *toolkit))]
@@ -126,7 +125,7 @@ def _key(
     expressions: Sequence[str],
     toolkit: Sequence[str],
 ) -> str | None:
-    """The name of what is kept for this; None where nothing may be."""
+    """The key of the kept record; None if nothing may be kept."""
     version = nvrtc.version()
     for option in given:
         if option.lstrip("-").partition("=")[0] in _OF_FILES:
@@ -147,7 +146,7 @@ def _key(
 
 
 def _values(options: Sequence[str], names: tuple[str, str]) -> Iterator[str]:
-    """What is given for an option: `--long=value`, `-s=value`, `-s value`, and for -I `-Ivalue`."""
+    """The values of an option: `--long=value`, `-s=value`, `-s value`, and for -I `-Ivalue`."""
     awaited = False
     for option in options:
         head, equals, value = option.partition("=")

@@ -1,8 +1,8 @@
-"""Floor 1. A CUDA C text as a module has it: compiled for each device, its kernels found by name.
+"""Floor 1. The CUDA C text of a module: compiled for each device, its kernels found by name.
 
-A kernel is asked for by its name in the PTX, by the expression that names it in C++
-("scale<float>"), or by its plain name, if one kernel alone has that: the PTX has "_Z5scalePfi" of
-what is not extern "C".
+A kernel is found by its name in the PTX, by its C++ expression ("scale<float>"), or by its plain
+name if that is unique: the PTX has a mangled name such as "_Z5scalePfi" for a kernel that is not
+extern "C".
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from cudasync.driver.device import Device
     from cudasync.ptx import ir
 
-# _Z, perhaps of a namespace or internal linkage, then parts that begin with their length. From the
-# Itanium C++ ABI, which NVRTC follows.
+# _Z, then perhaps a namespace or internal linkage, then parts that begin with their length. From
+# the Itanium C++ ABI, which NVRTC follows.
 _MANGLED = re.compile(r"_Z(N?)L?(?=\d)")
 _LENGTH = re.compile(r"L?(\d+)")
 _NO_NAMESPACE = "_GLOBAL__N_"
 
 
-# Options that say whether the PTX has lines, all but ours.
+# The program's options that already decide whether the PTX has lines.
 _OF_LINES = {"-lineinfo", "-G", "--device-debug", "--generate-line-info"}
 
 
 def with_lines(options: Sequence[str]) -> Sequence[str]:
-    """These options, and that the PTX is to tell which line each instruction is of."""
+    """These options, plus the option for line information in the PTX."""
     if isinstance(options, str | bytes) or _OF_LINES.intersection(options):
         return options
     return ("--generate-line-info", *options)
@@ -40,7 +40,7 @@ def with_lines(options: Sequence[str]) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class CudaText:
-    """CUDA C and how to compile it: what `compile_cuda` takes."""
+    """CUDA C with the arguments of `compile_cuda`."""
 
     source: str
     name: str
@@ -66,9 +66,9 @@ class CudaText:
 
 
 def symbol_for(name: str, symbols: Sequence[str], lowered: Mapping[str, str]) -> str | None:
-    """Which of `symbols`, kernels in the PTX, `name` means; None if it is none of them.
+    """The kernel that `name` means among `symbols`, kernels in the PTX; None if it is none of them.
 
-    Raises ValueError where it may mean several.
+    Raises ValueError if it may mean several.
     """
     if name in symbols:
         return name
@@ -86,7 +86,7 @@ def symbol_for(name: str, symbols: Sequence[str], lowered: Mapping[str, str]) ->
 
 
 def label_of(symbol: str, lowered: Mapping[str, str]) -> str:
-    """What people call the kernel: its expression, else its plain name with namespaces."""
+    """The kernel's name for the user: its expression, else its plain name with namespaces."""
     for expression, each in lowered.items():
         if each == symbol:
             return expression
@@ -94,15 +94,15 @@ def label_of(symbol: str, lowered: Mapping[str, str]) -> str:
 
 
 def own_variables(parsed: ir.Module | None) -> Iterable[str] | None:
-    """The variables that a module was written with; None if that is not known."""
+    """The variables in the module's source; None if they are not known."""
     if parsed is None:
         return None
-    # A $ is the compiler's: texts of printf, for one.
+    # A name with $ is the compiler's, for instance a format of printf.
     return [each.name for each in parsed.variables if "$" not in each.name]
 
 
 def _plain_names(symbol: str) -> tuple[str, ...]:
-    """The names that a mangled one has in C++: with its namespaces, and without; () if none."""
+    """The C++ names of a mangled symbol: with its namespaces, and without; () if none."""
     found = _MANGLED.match(symbol)
     if found is None:
         return ()
@@ -119,5 +119,5 @@ def _plain_names(symbol: str) -> tuple[str, ...]:
 
 
 def squeezed(expression: str) -> str:
-    """An expression without its spaces, by which it is compared."""
+    """An expression without its spaces, for comparison."""
     return re.sub(r"\s+", "", expression)

@@ -1,13 +1,13 @@
-"""Floor 1. What NVRTC says of a text, read: its first complaint as a CompileError.
+"""Floor 1. NVRTC's log parsed: its first error as a CompileError.
 
-NVRTC writes, as its front end does for people:
+NVRTC writes, like a compiler on a terminal:
 
     scale.cu(3): error: identifier "undefined" is undefined
           x[0] = undefined;
                  ^
 
-the line two columns to the right, and a mark that counts in bytes. What is about a name expression
-is told of a file of its own, whose line is a pragma with the name.
+the line indented by two columns, and a mark that counts in bytes. An error of a name expression is
+reported for a special file; its line is a pragma with the name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INDENTATION = "  "
 
 
 def compile_error(log: str, code: str, *, source: str, name: str) -> CompileError:
-    """The error for this log; `code` is NVRTC's result, for where the log tells no more."""
+    """The error for this log; `code` is NVRTC's result, used if the log has no error."""
     lines = log.splitlines()
     for index, line in enumerate(lines):
         found = _ERROR.match(line)
@@ -50,7 +50,7 @@ def _at_a_line(
     own = source.split("\n")
     if file == name and 0 < line <= len(own):
         text = own[line - 1].rstrip("\r")
-        # A very long line is quoted in part.
+        # NVRTC quotes a very long line in part.
         if text.rstrip() != quoted.rstrip():
             column = 0
         quoted = text
@@ -58,7 +58,7 @@ def _at_a_line(
 
 
 def _quoted(after: list[str]) -> tuple[str, int]:
-    """The line of the source below a complaint, and the column that is marked; "" and 0 if none."""
+    """The source line below an error, and the marked column; "" and 0 if none."""
     for text, mark in pairwise(after):
         if not text.startswith(_INDENTATION):
             return "", 0

@@ -1,8 +1,8 @@
-"""Floor 1. Which other files a CUDA C text may read, so that it is compiled anew when one changes.
+"""Floor 1. The files that a CUDA C text may include, so that a change of one compiles it anew.
 
-NVRTC looks for `#include "x.h"` beside the file that says so, and for all in the folders of -I.
-What it would take depends on macros, so this takes more: every file that any include, also one that
-is switched off, finds in any of these places. A file too many is compiled once too often.
+NVRTC looks for `#include "x.h"` beside the including file, and for every include in the folders of
+-I. Its choice depends on macros, so this takes more: every file that any include, also a disabled
+one, finds in any of these places. A surplus file costs a needless compilation.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from cudasync.kept import key_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# A line that goes on in the next one counts as one. An include counts wherever it stands, also in a
-# comment or a string: to know what is one, all of C++ would have to be read.
+# A continued line counts as one line. An include counts anywhere, also in a comment or a string:
+# only a full C++ lexer could tell these apart.
 _CONTINUED = re.compile(r"\\\r?\n")
 _GAP = r"(?:[ \t]|/\*.*?\*/)*"
 _INCLUDE = re.compile(
@@ -36,12 +36,12 @@ def included(
     at_once: Sequence[str] = (),
     installed: Sequence[str] = (),
 ) -> str | None:
-    """A digest of all that `source` may include; None where that can not be told.
+    """A digest of all files that `source` may include; None if they cannot be determined.
 
     `beside` is the source's own folder, `folders` are those of -I, and `at_once` names the files
-    that an option includes. Headers in `installed`, which are among `folders`, come and go as a
-    whole: they count by size and time, and what they include by that. Built-in headers count by
-    not being found.
+    that an option includes. Headers in `installed`, which are among `folders`, change only with
+    their installation: they count by size and time, and their own includes are not followed.
+    Built-in headers are not found, and so do not count.
     """
     seen: dict[str, bytes | None] = {}
     theirs = tuple(os.path.join(os.path.normpath(folder), "") for folder in installed)
@@ -71,7 +71,7 @@ def included(
 
 
 def _names(text: str) -> Iterator[str | None]:
-    """The names in a text's includes; None for one that a macro makes."""
+    """The names in a text's includes; None for an include by a macro."""
     for found in _INCLUDE.finditer(_CONTINUED.sub("", text)):
         name = _NAME.match(found[1])
         yield None if name is None else name[1] or name[2]

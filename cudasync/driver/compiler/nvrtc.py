@@ -1,8 +1,8 @@
-"""Floor 1. NVRTC: NVIDIA's compiler of CUDA C, found, asked for what it can, and called.
+"""Floor 1. NVRTC, NVIDIA's compiler of CUDA C: finds it, queries its abilities, and calls it.
 
-The only room of its bindings. They open the library at their first call: the one of the wheel
-nvidia-cuda-nvrtc, or a toolkit's. Compiling needs no device, and holds no lock of ours; NVRTC takes
-any number of threads, a program each.
+Only this file uses its bindings. They open the library at their first call: from the wheel
+nvidia-cuda-nvrtc, or a toolkit. Compilation needs no device, and holds no lock of ours; NVRTC
+supports any number of threads, with one program each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def version() -> tuple[int, int]:
-    """NVRTC's version. CudasyncError with what to install where there is none."""
+    """NVRTC's version. Raises CudasyncError with the package to install if there is no NVRTC."""
     return _found()[1]
 
 
@@ -32,7 +32,7 @@ def _found() -> tuple[Any, tuple[int, int]]:
     try:
         nvrtc = importlib.import_module("cuda.bindings.nvrtc")
         answer = nvrtc.nvrtcVersion()
-    # RuntimeError, OSError or one of their kin: that changes from release to release.
+    # The type of the error differs between releases: RuntimeError, OSError and others.
     except Exception as error:
         raise CudasyncError(_not_found()) from error
     if answer[0]:
@@ -41,7 +41,7 @@ def _found() -> tuple[Any, tuple[int, int]]:
 
 
 def _not_found() -> str:
-    # The bindings of CUDA 12 look for NVRTC 12 only. From 13 on the wheel's name tells no version.
+    # The bindings of CUDA 12 look for NVRTC 12 only. From 13 on the wheel's name has no version.
     release = str(cuda.bindings.__version__)
     wheel = "nvidia-cuda-nvrtc-cu12" if release.startswith("12.") else "nvidia-cuda-nvrtc"
     return f"CUDA C needs NVRTC, which cuda-bindings {release} does not find: pip install {wheel}"
@@ -49,7 +49,7 @@ def _not_found() -> str:
 
 @cache
 def architectures() -> tuple[int, ...]:
-    """What this NVRTC compiles for, ascending: 90 for compute capability 9.0.
+    """The architectures that this NVRTC supports, ascending: 90 for compute capability 9.0.
 
     (nvrtcGetSupportedArchs)
     """
@@ -62,7 +62,7 @@ def architectures() -> tuple[int, ...]:
 @cache
 def toolkit_headers() -> tuple[str, ...]:
     """The folders of CUDA's own headers, such as cuda_fp16.h: of a toolkit, or of the wheel
-    nvidia-cuda-runtime. None without either, or with bindings that can not look for them."""
+    nvidia-cuda-runtime. Empty without either, or with bindings that cannot search for them."""
     try:
         found = importlib.import_module("cuda.pathfinder").find_nvidia_header_directory("cudart")
     except (ImportError, AttributeError, RuntimeError):
@@ -72,10 +72,10 @@ def toolkit_headers() -> tuple[str, ...]:
 
 
 def architecture_for(capability: tuple[int, int]) -> str:
-    """The best that a device of this compute capability runs: "compute_90".
+    """The best architecture for a device of this compute capability: "compute_90".
 
-    That is the newest one that is not newer than the device, since PTX runs on what comes after it.
-    Raises CudasyncError for a device that is older than all that this NVRTC knows.
+    This is the newest one that is not newer than the device, since PTX also runs on later devices.
+    Raises CudasyncError for a device older than all that this NVRTC knows.
     """
     major, minor = capability
     known = [each for each in architectures() if each <= 10 * major + minor]

@@ -1,1 +1,1 @@
-"""Floor 1. What only some drivers can do: checks, schedules, exploration. Found by name."""
+"""Floor 1. Driver functions that only the software GPU has: checks, schedules, exploration."""

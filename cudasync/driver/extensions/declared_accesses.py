@@ -1,9 +1,9 @@
-"""Floor 1. Checked mode, CUDASYNC_CHECK=1: what an op enqueues is held to what the op declares.
+"""Floor 1. Checked mode, CUDASYNC_CHECK=1: compares an op's accesses with its declarations.
 
-A driver that can record what kernels do has functions that no other has; they are asked for by
-name, once. The software GPU has them: it fails a launch that did more, as it fails one that strays,
-and refuses a copy that would. A real driver has not: then only what is known without running
-anything is checked, and that is said once.
+A driver that can record the accesses of kernels has extra functions, which are looked up by name,
+once. The software GPU has them: it fails a launch with undeclared accesses, as it fails a launch
+with invalid accesses, and refuses an undeclared copy. A real driver lacks them: then only static
+checks are made, and a warning says so once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BEGIN, _END = "cudasyncBeginDeclared", "cudasyncEndDeclared"
 
 
 class Declared(NamedTuple):
-    """What may happen to the bytes [start, end)."""
+    """The declared accesses to the bytes [start, end)."""
 
     start: int
     end: int
@@ -35,12 +35,12 @@ class Declared(NamedTuple):
     writes: bool
 
     def words(self) -> tuple[int, int, int]:
-        """As the driver takes it."""
+        """The declaration in the driver's form."""
         return self.start, self.end, 1 * self.reads | 2 * self.writes
 
 
 def is_checked() -> bool:
-    """Whether CUDASYNC_CHECK asks for it. CudasyncError for a value that is neither 0 nor 1."""
+    """Whether CUDASYNC_CHECK is 1. Raises CudasyncError for a value other than 0 and 1."""
     wish = os.environ.get(VARIABLE) or "0"
     if wish not in ("0", "1"):
         raise CudasyncError(f"{VARIABLE}={wish!r}: it takes 0 or 1")
@@ -48,7 +48,7 @@ def is_checked() -> bool:
 
 
 def can_record() -> bool:
-    """Whether the driver of this process records what kernels do."""
+    """Whether the driver of this process records the accesses of kernels."""
     return _recorder() is not None
 
 
@@ -62,7 +62,7 @@ def _recorder() -> tuple[Any, Any] | None:
     if begin is None or end is None:
         return None
     begin.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p)
-    # To hold nothing to anything is how to ask.
+    # A declaration without checks tests whether the driver records now.
     if begin(None, 0, None):
         return None
     end()
@@ -71,7 +71,7 @@ def _recorder() -> tuple[Any, Any] | None:
 
 @cache
 def warn_unless_recorded() -> None:
-    """Say once that checked mode is less than it is on the software GPU."""
+    """Warn once that checked mode finds less than on the software GPU."""
     if not can_record():
         warnings.warn(
             f"{VARIABLE}=1: this driver does not record what kernels access, so only narrowings "
@@ -83,10 +83,10 @@ def warn_unless_recorded() -> None:
 
 @contextmanager
 def declaring(rows: Sequence[Declared], op: str | None) -> Iterator[None]:
-    """Within, what this thread enqueues may access what `rows` say, and no more.
+    """Inside the block, work that this thread enqueues may make only the accesses in `rows`.
 
-    `op` is the op's name and place, for the error. None holds to nothing what is enqueued within,
-    also inside of another `declaring`. Does nothing where the driver does not record.
+    `op` is the op's name and place, for the error. With None the work is not checked, also inside
+    another `declaring`. Does nothing if the driver does not record.
     """
     recorder = _recorder()
     if recorder is None:

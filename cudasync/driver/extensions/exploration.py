@@ -1,7 +1,7 @@
-"""Floor 1. Runs of a program, one for each order of its commands, where the driver can choose it.
+"""Floor 1. Exploration: runs of a program, one for each order of its commands.
 
-A driver that can has functions for it that no other has; they are asked for by name. The software
-GPU has them; a real driver's order is nobody's to choose.
+It needs extra functions of the driver, which are looked up by name. The software GPU has them;
+nobody can choose a real driver's order.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _REPORT, _END = "cudasyncExploreReport", "cudasyncExploreEnd"
 _OP = "cudasyncExploreOp"
 _REPORT_BYTES = 1 << 20
 _NOT_SUPPORTED = 801
-# To be asked before `on_behalf` is called: it costs every op nothing else.
+# Callers check this before `on_behalf`: it is the only cost for every op.
 is_under_way = False
 
 
 class Report(NamedTuple):
-    """How far an exploration is; `order` and `steps` are of the latest run."""
+    """The progress of an exploration; `order` and `steps` are of the latest run."""
 
     orders: int
     has_more: bool
@@ -45,9 +45,9 @@ def _can_explore() -> bool:
 
 
 def begin(order: str) -> bool:
-    """Begin to explore, with an order only that one; False where the order is nobody's to choose.
+    """Begin to explore, with an `order` only that one; False if the order cannot be chosen.
 
-    That is so with a real driver, and where the software GPU works on threads.
+    It cannot with a real driver, and if the software GPU works on threads.
     """
     if not _can_explore():
         return False
@@ -63,28 +63,28 @@ def begin(order: str) -> bool:
 
 
 def next_run() -> bool:
-    """Finish what the last run left undone, and prepare another; False if there is none."""
+    """Finish the last run's remaining work, and prepare another run; False if there is none."""
     has_more = ctypes.c_uint()
     _call(_NEXT, ctypes.byref(has_more))
     return bool(has_more.value)
 
 
 def report() -> Report:
-    """What has been explored so far."""
+    """The exploration so far."""
     text = ctypes.create_string_buffer(_REPORT_BYTES)
     _call(_REPORT, text, ctypes.c_uint(_REPORT_BYTES))
     return Report(**json.loads(text.value))
 
 
 def end() -> None:
-    """The order is the driver's again."""
+    """End the exploration: the driver chooses the order again."""
     global is_under_way
     is_under_way = False
     _call(_END)
 
 
 def on_behalf(site: str, fn: Callable[..., T], *args: object) -> T:
-    """`fn(*args)`; what it enqueues was asked for at `site` ("file:line"), perhaps long ago."""
+    """Call `fn(*args)`; its enqueued work is attributed to `site` ("file:line")."""
     _call(_OP, site.encode())
     try:
         return fn(*args)

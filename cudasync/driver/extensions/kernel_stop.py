@@ -1,7 +1,7 @@
-"""Floor 1. Kernels that do not end: a driver that can end them has functions for it.
+"""Floor 1. Stopping kernels that do not end, by functions of the software GPU's driver.
 
-No other driver has them, so they are asked for by name. The software GPU has them; a kernel on a
-real GPU runs until it ends, or the process does.
+They are looked up by name, since no other driver has them. A kernel on a real GPU runs until it or
+the process ends.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def _function(name: str) -> Any:
 
 
 def note_interrupt() -> None:
-    """Say that Ctrl-C came: a kernel that keeps others waiting a second later may be ended."""
+    """Report Ctrl-C: the driver may end a kernel that still blocks waits a second later."""
     function = _function(_NOTE)
     if function is not None:
         function()
 
 
 def stop_kernels(device: Device, reason: str) -> bool:
-    """End what runs on `device`, which fails with it; False where the driver cannot."""
+    """End the kernels that run on `device`, which fails them; False if the driver cannot."""
     function = _function(_STOP)
     return function is not None and function(device.ordinal, reason.encode()) == 0

@@ -1,7 +1,7 @@
-"""Floor 1. Checks of a program while it runs, where the driver can make them.
+"""Floor 1. The sanitizer: checks of a program while it runs, if the driver can make them.
 
-A driver that can has functions for it that no other has; they are asked for by name. The software
-GPU has them, unless it works on threads.
+It needs extra functions of the driver, which are looked up by name. The software GPU has them,
+unless it works on threads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def begin(
     suppressions: Sequence[str] = (),
     tell: bool = False,
 ) -> None:
-    """Check from now on. CudasyncError where the driver is a real one, CudaError if refused."""
+    """Check from now on. Raises CudasyncError on a real driver, CudaError if refused."""
     ensure_driver()
     if getattr(ctypes.CDLL(LIBRARY), _BEGIN, None) is None:
         raise CudasyncError(
@@ -45,7 +45,7 @@ def begin(
 
 
 def report() -> dict[str, Any]:
-    """Do what nobody has waited for, look at what is left, and say what was found so far."""
+    """Run work that nobody waited for, check what is left, and return all findings so far."""
     text = ctypes.create_string_buffer(_REPORT_BYTES)
     _call(_REPORT, text, ctypes.c_uint(_REPORT_BYTES))
     found: dict[str, Any] = json.loads(text.value)
@@ -58,7 +58,7 @@ def host(address: int, size_bytes: int, *, writes: bool) -> None:
 
 
 def end() -> None:
-    """Check no more."""
+    """Stop checking."""
     _call(_END)
 
 

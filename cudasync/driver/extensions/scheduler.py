@@ -1,7 +1,7 @@
-"""Floor 1. Another order of a program's commands, where the driver can choose it.
+"""Floor 1. The scheduler: another order of a program's commands, if the driver can choose it.
 
-A driver that can has a function for it that no other has, which is asked for by name. The software
-GPU has it, unless it works on threads; a real driver's order is nobody's to choose.
+It needs an extra function of the driver, which is looked up by name. The software GPU has it,
+unless it works on threads; nobody can choose a real driver's order.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _NOT_SUPPORTED = 801
 
 @contextmanager
 def scheduled(name: str) -> Iterator[bool]:
-    """Have "fifo" or "seed=N" choose what is next inside of the block; all work is done before it.
+    """Let "fifo" or "seed=N" choose the order inside the block; all earlier work is done first.
 
-    False where the order is nobody's to choose. At the end all work is done as well, unless the
-    device is lost. CudaError for what is no scheduler.
+    Yields False if the order cannot be chosen. At the end all work is done as well, unless the
+    device is lost. Raises CudaError for an unknown scheduler.
     """
     ensure_driver()
     choose = getattr(ctypes.CDLL(LIBRARY), _SCHEDULE, None)

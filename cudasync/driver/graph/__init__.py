@@ -1,4 +1,4 @@
-"""Floor 1, graphs. Thin owners over cuGraph*: a graph, its nodes, what can be launched of it."""
+"""Floor 1, graphs. Thin owners over cuGraph*: graphs, their nodes, and executable graphs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Floor 1, graphs. Capturing a stream: what is enqueued on it goes into a graph, and does not run.
+"""Floor 1, graphs. Stream capture: work enqueued on the stream goes into a graph, and does not run.
 
-What is captured are calls of the driver, whoever makes them. Other streams join by waiting for an
-event of the captured one, and have to be waited for by it before the capture ends.
+The capture records driver calls from any library. Another stream joins by a wait for an event of
+the captured stream; the captured stream must wait for it before the capture ends.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from cudasync.driver.streams.stream import Stream
 
-    # What the driver refuses meanwhile of calls that can not be part of a capture: of all threads,
-    # of the capturing one, of none.
+    # The threads whose calls the driver refuses meanwhile if they cannot be captured: all threads,
+    # the capturing thread, none.
     CaptureMode: TypeAlias = Literal["global", "thread_local", "relaxed"]
 
 _MODES = {
@@ -30,7 +30,7 @@ _MODES = {
 
 
 class Capture:
-    """`with stream.capture() as graph:` the graph is whole once the block has ended well."""
+    """`with stream.capture() as graph:` the graph is complete once the block ends without error."""
 
     def __init__(self, stream: Stream, mode: CaptureMode) -> None:
         if mode not in _MODES:

@@ -1,7 +1,7 @@
-"""Floor 1, graphs. Edges, as all releases of the bindings take and tell them.
+"""Floor 1, graphs. Edges of graphs, for all releases of the bindings.
 
-From CUDA 13 on, an edge comes with data, which is that of a plain edge here; before, calls with
-data have a name of their own.
+From CUDA 13 on, an edge has data, here always a plain edge's; before, calls with data have separate
+names.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ def _call(name: str) -> Any:
 
 
 def add(graph: Any, sources: Sequence[Any], targets: Sequence[Any]) -> None:
-    """Edges from each source to the target of the same place. (cuGraphAddDependencies)"""
+    """Add an edge from each source to the target at the same index. (cuGraphAddDependencies)"""
     _change("cuGraphAddDependencies", graph, sources, targets)
 
 
 def remove(graph: Any, sources: Sequence[Any], targets: Sequence[Any]) -> None:
-    """The same edges taken away. (cuGraphRemoveDependencies)"""
+    """Remove these edges. (cuGraphRemoveDependencies)"""
     _change("cuGraphRemoveDependencies", graph, sources, targets)
 
 
 def all_of(graph: Any) -> list[tuple[Any, Any]]:
-    """All edges, each from what comes first. (cuGraphGetEdges)"""
+    """All edges, each from the first node to the later one. (cuGraphGetEdges)"""
     count = check(_call("cuGraphGetEdges")(graph, 0), "cuGraphGetEdges")[-1]
     if not count:
         return []
@@ -42,17 +42,17 @@ def all_of(graph: Any) -> list[tuple[Any, Any]]:
 
 
 def before(node: Any) -> list[Any]:
-    """What a node comes after directly. (cuGraphNodeGetDependencies)"""
+    """The direct predecessors of a node. (cuGraphNodeGetDependencies)"""
     return _beside("cuGraphNodeGetDependencies", node)
 
 
 def behind(node: Any) -> list[Any]:
-    """What comes after a node directly. (cuGraphNodeGetDependentNodes)"""
+    """The direct successors of a node. (cuGraphNodeGetDependentNodes)"""
     return _beside("cuGraphNodeGetDependentNodes", node)
 
 
 def plain(count: int) -> list[Any]:
-    """Data of so many edges: some bindings take no None for as many as there are."""
+    """Data of so many plain edges: some bindings do not take None instead."""
     return [driver.CUgraphEdgeData() for _ in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Floor 1, graphs. What was instantiated of a graph: it can be launched, and does not change."""
+"""Floor 1, graphs. `GraphExec`: an executable graph, instantiated from a graph."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class GraphExec:
     """A graph that is ready to be launched, made by `Graph.instantiate()`.
 
-    It keeps alive what its nodes refer to. Launches of it run one after the other.
+    It keeps the operands of its nodes alive. Its launches run one after the other.
     """
 
     __slots__ = ("__weakref__", "_device", "_keeps", "_owned")
@@ -69,7 +69,7 @@ class GraphExec:
         owned = self._owned
         raw = owned.raw
         token = here.token
-        # A token is of one life of one context: where they are the same, so is the device.
+        # A token identifies one life of one context: equal tokens mean the same device.
         if (
             stream.__class__ is Stream
             and (theirs := stream._owned) is not None
@@ -95,11 +95,11 @@ class GraphExec:
                 event.record(stream)
 
     def update(self, graph: Graph) -> None:
-        """Do from the next launch on what `graph` does now, which has the same nodes and edges;
-        launches that are enqueued go on as they were. (cuGraphExecUpdate)
+        """From the next launch on do the present work of `graph`, which has the same nodes and
+        edges; enqueued launches do not change. (cuGraphExecUpdate)
 
-        Raises CudaError, with nothing changed, where the driver can not; a note of it names the
-        node and the reason. Then instantiate the graph.
+        Raises CudaError, with nothing changed, if the driver cannot; its note names the node and
+        the reason. In that case instantiate the graph.
         """
         code, reason, node = update(int(self._owned.ready()), int(graph.whole()))
         if code:
@@ -111,18 +111,18 @@ class GraphExec:
         self._keeps = (*self._keeps, *graph.kept())
 
     def handed_on(self) -> GraphExec:
-        """The same executable as another object, which keeps alive what this one did. Closing one
-        closes both; it is destroyed when both are gone."""
+        """The same executable as another object, which takes over the kept operands. Closing one
+        closes both; the executable is destroyed when both are gone."""
         made = GraphExec.__new__(GraphExec)
         made._device, made._owned, made._keeps = self._device, self._owned, self._keeps
         self._keeps = ()
         return made
 
     def change(self, node: GraphNode, work: Work) -> None:
-        """Have `node`, of the graph that this is of, do `work` of its kind from the next launch on.
+        """Let `node`, of this executable's graph, do `work` of its kind from the next launch on.
 
-        Raises TypeError for work of another kind, or of a kind that can not be changed, CudaError
-        for what the driver does not take. (cuGraphExec...NodeSetParams)
+        Raises TypeError for work of another kind, or of a kind that cannot be changed, CudaError if
+        the driver refuses. (cuGraphExec...NodeSetParams)
         """
         if node.kind != work.kind or not work.change:
             raise TypeError(
@@ -135,18 +135,18 @@ class GraphExec:
         self._keeps = (*self._keeps, work.keeps)
 
     def enable(self, node: GraphNode) -> None:
-        """Have a kernel, copy or fill done again. (cuGraphNodeSetEnabled)"""
+        """Enable a disabled kernel, copy or fill. (cuGraphNodeSetEnabled)"""
         self._set_enabled(node, True)
 
     def disable(self, node: GraphNode) -> None:
-        """Leave out a kernel, copy or fill: its node is an empty one until it is enabled.
+        """Disable a kernel, copy or fill: its node does nothing until it is enabled.
 
         (cuGraphNodeSetEnabled)
         """
         self._set_enabled(node, False)
 
     def is_enabled(self, node: GraphNode) -> bool:
-        """Whether a kernel, copy or fill is done. (cuGraphNodeGetEnabled)"""
+        """Whether a kernel, copy or fill is enabled. (cuGraphNodeGetEnabled)"""
         found = driver.cuGraphNodeGetEnabled(self._owned.ready(), node.raw)
         return bool(check(found, "cuGraphNodeGetEnabled"))
 
@@ -156,8 +156,8 @@ class GraphExec:
 
     @classmethod
     def from_handle(cls, handle: SupportsIndex, device: DeviceLike | None = None) -> GraphExec:
-        """An executable graph of another library's, by its CUgraphExec as an integer: its owner
-        still destroys it. `close` lets go of it."""
+        """Another library's executable graph, by its CUgraphExec as an integer. Its owner still
+        destroys it; `close` only ends the use here."""
         on = given_device(device)
         on.context.enter()
         made = cls.__new__(cls)
@@ -168,14 +168,14 @@ class GraphExec:
         return made
 
     def upload(self, stream: StreamLike | None = None) -> None:
-        """Have the device ready for a launch, in the order of `stream`: the first is then as quick
-        as the others. (cuGraphUpload)"""
+        """Prepare the device for a launch, in the order of `stream`: the first launch is then as
+        fast as later ones. (cuGraphUpload)"""
         code = driver.cuGraphUpload(self._owned.get(), self._on(stream))[0]
         if code:
             raise failure(code, "cuGraphUpload")
 
     def close(self) -> None:
-        """Destroy it; launches under way are carried out. Closing twice is harmless.
+        """Destroy it; enqueued launches still run. Closing twice is harmless.
 
         (cuGraphExecDestroy)
         """
@@ -198,5 +198,5 @@ class GraphExec:
 
 
 def _leave(_: Any) -> tuple[int]:
-    """What another has made, another destroys."""
+    """Destroys nothing: another library owns the handle."""
     return (0,)

@@ -1,6 +1,6 @@
-"""Floor 1, graphs. A graph: work of a device and its order, written down and not begun.
+"""Floor 1, graphs. `Graph`: work of a device and its order, recorded and not yet launched.
 
-What a node refers to is kept alive by the graph, and by what is instantiated of it.
+The graph keeps the operands of its nodes alive, and so do its executable graphs.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from cudasync.driver.streams.stream import Stream
 
 _RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-# Where the nodes stand among the answers of cuStreamGetCaptureInfo that the next one comes after.
+# The index, among the answers of cuStreamGetCaptureInfo, of the nodes that precede the next node.
 _LEAVES = 4
-# Of a kernel's node; and of what is instantiated, which goes by it then.
+# The attribute of a kernel node; and the flag that lets an executable graph use it.
 _PRIORITY = driver.CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_PRIORITY
 _BY_NODE = driver.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.value
-# A condition has its default at the beginning of each launch.
+# Each launch begins with the default of a condition.
 _ASSIGN = driver.CU_GRAPH_COND_ASSIGN_DEFAULT
 
 
@@ -63,13 +63,13 @@ class _Empty(Work):
 
 
 def _leave(_: Any) -> tuple[int]:
-    """What another has made, another destroys."""
+    """Destroys nothing: another library owns the handle."""
     return (0,)
 
 
 @unpicklable("make the graph there")
 class Graph:
-    """Work of one device and the order that it needs, to be launched as a whole.
+    """Work of one device and its order, launched as a whole.
 
     Nodes are added behind the nodes that they come `after`; nothing runs before
     `instantiate()` and a launch. Not for several threads at once.
@@ -81,9 +81,9 @@ class Graph:
         raw = context.allocate("cuGraphCreate", driver.cuGraphCreate, 0)
         self._owned = Owned(context, raw, driver.cuGraphDestroy, noun="graph", blocking=False)
         self._keeps: list[Any] = []
-        # True once a kernel has a priority of its own.
+        # True once a kernel node has a priority.
         self._has_priorities = False
-        # False from the beginning of a capture until it has ended well.
+        # False from the beginning of a capture until it ends without error.
         self._is_whole = True
 
     @property
@@ -105,17 +105,17 @@ class Graph:
 
     @property
     def nodes(self) -> list[GraphNode]:
-        """All nodes, in no order that means anything. (cuGraphGetNodes)"""
+        """All nodes, in an unspecified order. (cuGraphGetNodes)"""
         return self._nodes_of(driver.cuGraphGetNodes)
 
     @property
     def roots(self) -> list[GraphNode]:
-        """The nodes that come after nothing. (cuGraphGetRootNodes)"""
+        """The nodes without predecessors. (cuGraphGetRootNodes)"""
         return self._nodes_of(driver.cuGraphGetRootNodes)
 
     @property
     def edges(self) -> list[tuple[GraphNode, GraphNode]]:
-        """All edges, each from the node that comes first. (cuGraphGetEdges)"""
+        """All edges, each from the first node to the later one. (cuGraphGetEdges)"""
         found = edges.all_of(self._owned.ready())
         return [(GraphNode(self, before), GraphNode(self, after)) for before, after in found]
 
@@ -123,10 +123,10 @@ class Graph:
         return int(check(driver.cuGraphGetNodes(self._owned.ready(), 0), "cuGraphGetNodes")[1])
 
     def add(self, work: Work, after: Sequence[GraphNode] = ()) -> GraphNode:
-        """A node that does `work`, behind these. (cuGraphAdd...Node)
+        """A node that does `work`, behind the nodes in `after`. (cuGraphAdd...Node)
 
-        Raises ValueError for what is of another device, or comes after another graph's nodes;
-        ClosedError for what is closed.
+        Raises ValueError for work of another device, or for another graph's nodes in `after`;
+        ClosedError for a closed object.
         """
         raw = self._owned.ready()
         before = self._raw_of(after)
@@ -140,7 +140,7 @@ class Graph:
         return made
 
     def add_kernel(self, launch: Launch, after: Sequence[GraphNode] = ()) -> GraphNode:
-        """A node that launches a kernel with the arguments as they are now.
+        """A node that launches a kernel with its present arguments.
 
         Raises ValueError for a kernel of another device. (cuGraphAddKernelNode)
         """
@@ -162,14 +162,14 @@ class Graph:
     def add_function(
         self, address: int, data: int = 0, after: Sequence[GraphNode] = (), **how: Any
     ) -> GraphNode:
-        """A node that calls a C function on a thread of the driver's: see `HostFunction`.
+        """A node that calls a C function on a thread of the driver: see `HostFunction`.
 
         (cuGraphAddHostNode)
         """
         return self.add(HostFunction(address, data, **how), after)
 
     def add_child(self, graph: Graph, after: Sequence[GraphNode] = ()) -> GraphNode:
-        """A node that does what `graph` does, as it is now. (cuGraphAddChildGraphNode)"""
+        """A node that does the present work of `graph`. (cuGraphAddChildGraphNode)"""
         return self.add(Child(graph), after)
 
     def add_record(self, event: Event, after: Sequence[GraphNode] = ()) -> GraphNode:
@@ -195,8 +195,8 @@ class Graph:
         return self.add(Free(ptr), after)
 
     def condition(self, default: int = 0) -> Any:
-        """A number that kernels of a launch can set, `default` when it begins: what conditional
-        nodes go by. (cuGraphConditionalHandleCreate)"""
+        """A number for conditional nodes that kernels of a launch can set; each launch begins with
+        `default`. (cuGraphConditionalHandleCreate)"""
         made = driver.cuGraphConditionalHandleCreate(
             self._owned.ready(), self._device.context.handle(), default, _ASSIGN
         )
@@ -205,18 +205,19 @@ class Graph:
     def add_conditional(
         self, kind: Kind, condition: Any, after: Sequence[GraphNode] = (), *, bodies: int = 1
     ) -> tuple[GraphNode, list[Graph]]:
-        """A node that runs a graph "if" a condition is not 0 (a second body: if it is), or "while"
-        it is not; and the graphs, which are empty and belong to this one. (cuGraphAddNode)"""
+        """A node that runs a graph "if" a condition is not 0 (a second body: if it is 0), or
+        "while" it is not 0. Also returns the bodies, empty graphs that belong to this graph.
+        (cuGraphAddNode)"""
         work = Conditional(kind, condition, bodies)
         node = self.add(work, after)
         return node, [self._part(each) for each in work.bodies]
 
     def add_empty(self, after: Sequence[GraphNode] = ()) -> GraphNode:
-        """A node that does nothing but come after others. (cuGraphAddEmptyNode)"""
+        """A node that only orders other nodes. (cuGraphAddEmptyNode)"""
         return self.add(_Empty(), after)
 
     def order(self, before: GraphNode, after: GraphNode) -> None:
-        """One more edge. Raises CudaError where it is there; a ring is found by `instantiate`.
+        """Add an edge. Raises CudaError if it exists; `instantiate` detects a cycle.
 
         (cuGraphAddDependencies)
         """
@@ -224,16 +225,16 @@ class Graph:
         edges.add(self._owned.ready(), [one], [other])
 
     def unorder(self, before: GraphNode, after: GraphNode) -> None:
-        """One edge less. Raises CudaError where there is none. (cuGraphRemoveDependencies)"""
+        """Remove an edge. Raises CudaError if there is none. (cuGraphRemoveDependencies)"""
         one, other = self._raw_of([before, after])
         edges.remove(self._owned.ready(), [one], [other])
 
     def prioritise(self, node: GraphNode, priority: int) -> None:
-        """Let a kernel's node go before nodes with a larger number, among those that nothing keeps:
-        0 is usual, and a stream's range the device's. What is instantiated then goes by its nodes'
-        priorities, whatever that of the stream.
+        """Let a kernel node go before ready nodes with a larger number: 0 is usual, and the range
+        is that of the device's streams. Executable graphs then use the nodes' priorities, whatever
+        the stream's priority.
 
-        Raises CudaError for a node that is no kernel's. (cuGraphKernelNodeSetAttribute)
+        Raises CudaError for a node that is no kernel node. (cuGraphKernelNodeSetAttribute)
         """
         (raw,) = self._raw_of([node])
         value = driver.CUkernelNodeAttrValue()
@@ -245,12 +246,12 @@ class Graph:
         self._has_priorities = True
 
     def remove(self, node: GraphNode) -> None:
-        """Take a node away, and its edges. What was instantiated keeps it. (cuGraphDestroyNode)"""
+        """Remove a node and its edges. Executable graphs keep it. (cuGraphDestroyNode)"""
         (raw,) = self._raw_of([node])
         check(driver.cuGraphDestroyNode(raw), "cuGraphDestroyNode")
 
     def clone(self) -> Graph:
-        """A graph with the same nodes, which can be changed by itself. (cuGraphClone)"""
+        """A graph with the same nodes, which can be changed independently. (cuGraphClone)"""
         made = self._device.context.allocate("cuGraphClone", driver.cuGraphClone, self.whole())
         clone = Graph._of(self._device, made, self._keeps, is_ours=True)
         clone._has_priorities = self._has_priorities
@@ -258,14 +259,14 @@ class Graph:
 
     @classmethod
     def from_handle(cls, handle: SupportsIndex, device: DeviceLike | None = None) -> Graph:
-        """A graph of another library's, by its CUgraph as an integer: its owner still destroys it,
-        and keeps alive what its nodes refer to. `close` lets go of it."""
+        """Another library's graph, by its CUgraph as an integer. Its owner still destroys it, and
+        keeps the operands of its nodes alive; `close` only ends the use here."""
         return cls._of(
             given_device(device), driver.CUgraph(operator.index(handle)), (), is_ours=False
         )
 
     def to_dot(self, *, verbose: bool = False) -> str:
-        """The graph in Graphviz' language, as the driver writes it. (cuGraphDebugDotPrint)"""
+        """The driver's description of the graph for Graphviz. (cuGraphDebugDotPrint)"""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "graph.dot"
             raw = self._owned.ready()
@@ -276,11 +277,11 @@ class Graph:
             return path.read_text(encoding="utf-8")
 
     def begin(self) -> None:
-        """A capture into it begins: until its `end` it is not whole."""
+        """A capture into the graph begins: the graph is incomplete until `end`."""
         self._is_whole = False
 
     def end(self) -> None:
-        """The capture has ended well."""
+        """The capture has ended without error."""
         self._is_whole = True
 
     def whole(self) -> Any:
@@ -292,18 +293,18 @@ class Graph:
         return self._owned.ready()
 
     def kept(self) -> tuple[Any, ...]:
-        """What has to live as long as a copy of the graph."""
+        """The objects that must live as long as a copy of the graph."""
         return tuple(self._keeps)
 
     def add_captured(
         self, enqueue: Callable[[Stream], object], stream: Stream, after: Sequence[GraphNode] = ()
     ) -> list[GraphNode]:
-        """The nodes that `enqueue(stream)` makes when it is called now, with `stream` captured.
+        """Call `enqueue(stream)` now with `stream` captured, and add the nodes that it makes.
 
-        Returns those that nothing of them follows: what comes after all of it comes after these.
-        What `enqueue` refers to lives as long as the graph, and what is instantiated of it. If it
-        raises, what it made until then stays in the graph, which is not to be instantiated: a
-        later `instantiate()` is a ValueError. (cuStreamBeginCaptureToGraph, cuStreamEndCapture)
+        Returns the nodes without successors among these: later nodes come after them. `enqueue` and
+        its operands live as long as the graph and its executable graphs. If `enqueue` raises, its
+        nodes stay in the graph, and a later `instantiate()` is a ValueError.
+        (cuStreamBeginCaptureToGraph, cuStreamEndCapture)
         """
         graph, raw = self._owned.ready(), stream.enter()
         before = self._raw_of(after)
@@ -326,9 +327,9 @@ class Graph:
         return [GraphNode(self, each) for each in answer[_LEAVES]]
 
     def instantiate(self) -> GraphExec:
-        """What can be launched of the graph as it is now. (cuGraphInstantiate)
+        """An executable graph of the present nodes. (cuGraphInstantiate)
 
-        Raises ValueError after a capture that failed: its nodes are only some of what was meant.
+        Raises ValueError after a failed capture, since its nodes are incomplete.
         """
         raw = self._device.context.allocate(
             "cuGraphInstantiate",
@@ -339,7 +340,7 @@ class Graph:
         return GraphExec(self._device, raw, self.kept())
 
     def close(self) -> None:
-        """Destroy the graph and its nodes; what was instantiated of it stays. (cuGraphDestroy)"""
+        """Destroy the graph and its nodes; its executable graphs stay. (cuGraphDestroy)"""
         self._owned.close()
         self._keeps.clear()
 
@@ -347,7 +348,7 @@ class Graph:
     def _of(cls, device: Device, raw: Any, keeps: Iterable[Any], *, is_ours: bool) -> Graph:
         made = cls.__new__(cls)
         made._device = device
-        # The context is entered by who asks for the handle.
+        # `Owned` takes the life of the context that this thread has entered.
         device.context.enter()
         destroy = driver.cuGraphDestroy if is_ours else _leave
         made._owned = Owned(device.context, raw, destroy, noun="graph", blocking=False)
@@ -357,7 +358,7 @@ class Graph:
         return made
 
     def _part(self, raw: Any) -> Graph:
-        """A body of a node of this graph; what it refers to lives as long as this graph."""
+        """A body of a node of this graph; its operands live as long as this graph."""
         made = Graph._of(self._device, raw, (), is_ours=False)
         made._keeps = self._keeps
         return made
@@ -371,7 +372,7 @@ class Graph:
         return [GraphNode(self, each) for each in found]
 
     def _raw_of(self, nodes: Sequence[GraphNode]) -> list[Any]:
-        """Their handles. Raises ValueError for a node of another graph."""
+        """The nodes' handles. Raises ValueError for a node of another graph."""
         for each in nodes:
             if each.graph is not self:
                 raise ValueError("a node comes after nodes of its own graph only")

@@ -25,12 +25,12 @@ class GraphNode:
 
     def __init__(self, graph: Graph, raw: Any) -> None:
         self.graph = graph
-        # The driver's handle, good as long as the graph is.
+        # The driver's handle, valid as long as the graph is.
         self.raw = raw
 
     @property
     def kind(self) -> str:
-        """What the node does: "kernel", "memcpy", "memset", "empty" ... (cuGraphNodeGetType)"""
+        """The node's kind: "kernel", "memcpy", "memset", "empty" ... (cuGraphNodeGetType)"""
         self.graph.get()
         found = check(driver.cuGraphNodeGetType(self.raw), "cuGraphNodeGetType")
         return str(found.name).removeprefix(_PREFIX).lower()
@@ -43,20 +43,20 @@ class GraphNode:
 
     @property
     def priority(self) -> int:
-        """Of a kernel's node: less goes first. (cuGraphKernelNodeGetAttribute)"""
+        """The priority of a kernel node: smaller goes first. (cuGraphKernelNodeGetAttribute)"""
         self.graph.get()
         answer = driver.cuGraphKernelNodeGetAttribute(self.raw, _PRIORITY)
         return int(check(answer, "cuGraphKernelNodeGetAttribute").priority)
 
     @property
     def predecessors(self) -> list[GraphNode]:
-        """The nodes that it comes after directly. (cuGraphNodeGetDependencies)"""
+        """The direct predecessors. (cuGraphNodeGetDependencies)"""
         self.graph.get()
         return [GraphNode(self.graph, each) for each in edges.before(self.raw)]
 
     @property
     def successors(self) -> list[GraphNode]:
-        """The nodes that come after it directly. (cuGraphNodeGetDependentNodes)"""
+        """The direct successors. (cuGraphNodeGetDependentNodes)"""
         self.graph.get()
         return [GraphNode(self.graph, each) for each in edges.behind(self.raw)]
 

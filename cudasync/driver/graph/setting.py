@@ -1,7 +1,7 @@
 """Floor 1, graphs. Kernels that set a condition: by a flag in memory, or by counting down.
 
-`cudaGraphSetConditional` is declared and not defined: the driver has it, and resolves it when the
-module is loaded, so no device runtime is linked. One thread does it all.
+`cudaGraphSetConditional` is declared and not defined: the driver resolves it when it loads the
+module, so no device runtime is linked. Each kernel has one thread.
 """
 
 from __future__ import annotations
@@ -98,12 +98,12 @@ NEXT:
 }
 """
 COUNTER_BYTES = 4
-# The most rounds that a counter has.
+# The largest count of a counter.
 MOST_ROUNDS = (1 << 32) - 1
-# The drivers that brought conditional nodes, and a second body of "if".
+# The driver versions that introduced conditional nodes, and a second body of "if".
 _SINCE = {1: (12, 4), 2: (12, 8)}
 
-# By ordinal, with the life of the context that it is loaded in.
+# By ordinal, with the life of the context that the module is loaded in.
 _modules: dict[int, tuple[object, Module]] = {}
 
 
@@ -123,7 +123,7 @@ def begin(condition: Any, counter: DeviceBuffer, times: int) -> Launch:
 
 
 def count_down(condition: Any, counter: DeviceBuffer) -> Launch:
-    """A launch that takes 1 off `counter`, and sets `condition` to whether any is left."""
+    """A launch that subtracts 1 from `counter`, and sets `condition` to whether it is not 0."""
     return _one_thread(_kernel("count_down", counter.device), int(condition), counter)
 
 
@@ -138,6 +138,6 @@ def _kernel(name: Literal["ask", "begin", "count_down"], device: Device) -> Kern
     found = _modules.get(device.ordinal)
     if found is None or found[0] is not token:
         module = Module.from_ptx(PTX, device=device, file="<conditions>")
-        # The token of before: a module that a reset came in between of is not used again.
+        # The earlier token: if a reset came in between, the module is not used again.
         found = _modules[device.ordinal] = (token, module)
     return found[1].kernel(name)

@@ -1,7 +1,7 @@
-"""Floor 1, graphs. cuGraphExecUpdate, called past the binding.
+"""Floor 1, graphs. cuGraphExecUpdate, called without the binding.
 
-The binding does not tell why it failed. So the address comes from cuGetProcAddress and is called
-through ctypes.
+The binding does not return the reason of a failure. So the address comes from cuGetProcAddress and
+is called through ctypes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cudasync.driver.result import check
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The version of CUDA that brought this form of the function, as cuGetProcAddress counts.
+# The version of CUDA that introduced this form of the function, as cuGetProcAddress counts.
 _SINCE = 12000
 _PREFIX = "CU_GRAPH_EXEC_UPDATE_ERROR"
 
@@ -36,7 +36,7 @@ _entry: Callable[..., int] | None = None
 
 
 def update(executable: int, graph: int) -> tuple[int, str, int]:
-    """The driver's code; where it is not 0, also the reason, and the node of the graph or 0."""
+    """The driver's code; if it is not 0, also the reason, and the node of the graph or 0."""
     global _entry
     if _entry is None:
         address = check(

@@ -1,1 +1,1 @@
-"""Floor 1. Memory and streams from and to other libraries: DLPack and its kin."""
+"""Floor 1. Exchange of memory and streams with other libraries: DLPack and other protocols."""

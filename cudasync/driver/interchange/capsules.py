@@ -1,7 +1,7 @@
-"""Floor 1. PyCapsule, the envelope in which DLPack hands a tensor to another library.
+"""Floor 1. PyCapsule, in which DLPack passes a tensor to another library.
 
-A capsule is named "dltensor" or "dltensor_versioned". Who takes the tensor out renames it with
-"used_" in front, once and for ever; who finds it renamed finds it empty.
+A capsule is named "dltensor" or "dltensor_versioned". A consumer that takes the tensor renames the
+capsule permanently, with the prefix "used_"; a renamed capsule is empty.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-# Handles of our own: what they are told of arguments is told to nobody else's.
+# Separate handles: their argument types do not affect other users of the libraries.
 _python = ctypes.PyDLL(None)
 _libc = ctypes.CDLL(None)
 
@@ -28,7 +28,7 @@ _copy_for_ever.restype, _copy_for_ever.argtypes = ctypes.c_void_p, (ctypes.c_cha
 PLAIN = b"dltensor"
 VERSIONED = b"dltensor_versioned"
 
-# A capsule keeps the address of its name, and may be asked for it after our modules are gone.
+# A capsule keeps the address of its name, and may be read after our modules are gone.
 _addresses = {
     name: _copy_for_ever(name)
     for name in (PLAIN, VERSIONED, b"used_" + PLAIN, b"used_" + VERSIONED)
@@ -37,16 +37,16 @@ _Capsule = type(_new(1, _addresses[PLAIN], None))
 
 
 def make_capsule(pointer: int, name: bytes) -> Any:
-    """A capsule around a tensor, that does nothing to it when it goes.
+    """A capsule around a tensor, without a destructor.
 
-    It has no destructor: one in Python would run inside of whatever drops the capsule, and there
-    it would lose an exception that is on its way.
+    A destructor in Python would run inside the code that drops the capsule, and could lose an
+    exception that is propagating there.
     """
     return _new(pointer, _addresses[name], None)
 
 
 def name_of(capsule: Any) -> bytes:
-    """What a capsule is called. Raises TypeError for anything else."""
+    """The name of a capsule. Raises TypeError for anything else."""
     if type(capsule) is not _Capsule:
         raise TypeError(f"__dlpack__ gave a {type(capsule).__name__}, not a PyCapsule")
     name: bytes | None = _name(capsule)
@@ -59,5 +59,5 @@ def pointer_in(capsule: Any, name: bytes) -> int:
 
 
 def mark_used(capsule: Any, name: bytes) -> None:
-    """Take the tensor out: from now on it is the caller's to give back."""
+    """Take the tensor out: from now on the caller must give it back."""
     _rename(capsule, _addresses[b"used_" + name])

@@ -1,7 +1,7 @@
-"""Floor 1. DLPack: the C structures by which array libraries share memory, and its element types.
+"""Floor 1. DLPack: the C structures with which array libraries share memory, and element types.
 
-Written from the specification of DLPack 1.0, which reads 0.x as well: the older form has no
-version and no flags. Nothing here owns anything.
+Written from the specification of DLPack 1.0, which also covers 0.x: the older form has no version
+and no flags. Nothing here owns anything.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# The version that we speak. A major one that differs is another layout.
+# The supported version. Another major version has another layout.
 MAJOR, MINOR = 1, 0
 
 # DLPACK_FLAG_BITMASK_...
@@ -20,19 +20,19 @@ IS_COPIED = 2
 
 
 class DLDevice(ctypes.Structure):
-    """Where a tensor is."""
+    """The device of a tensor."""
 
     _fields_ = (("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32))
 
 
 class DLDataType(ctypes.Structure):
-    """What the elements are: `lanes` numbers of `bits`, of the kind `code`."""
+    """The type of the elements: `lanes` numbers of `bits`, of the kind `code`."""
 
     _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
 
 
 class DLTensor(ctypes.Structure):
-    """A tensor; shape and strides count elements, and no strides means C order."""
+    """A tensor; shape and strides count elements, and null strides mean C order."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -56,7 +56,7 @@ class DLManagedTensor(ctypes.Structure):
 
 
 class DLPackVersion(ctypes.Structure):
-    """A change of `major` is a change of layout behind the flags."""
+    """The version; `major` changes with the layout behind the flags."""
 
     _fields_ = (("major", ctypes.c_uint32), ("minor", ctypes.c_uint32))
 
@@ -94,7 +94,7 @@ _WORDS = ("int", "uint", "float", "opaque handle", "bfloat", "complex", "bool")
 
 
 def element_type(dtype: np.dtype[Any]) -> ElementType:
-    """How DLPack calls a dtype. Raises BufferError for one that it has no name for."""
+    """DLPack's type for a dtype. Raises BufferError for a dtype without one."""
     bits = 8 * dtype.itemsize
     if dtype.name == "bfloat16":
         return ElementType(_BFLOAT, bits)
@@ -107,7 +107,7 @@ def element_type(dtype: np.dtype[Any]) -> ElementType:
 
 
 def dtype_of(code: int, bits: int, lanes: int) -> np.dtype[Any]:
-    """The dtype for a DLDataType. Raises BufferError where NumPy has none."""
+    """The dtype for a DLDataType. Raises BufferError if NumPy has none."""
     if lanes == 1:
         if bits in _BITS.get(code, ()):
             return np.dtype("?" if code == _BOOL else f"{_LETTERS[code]}{bits // 8}")

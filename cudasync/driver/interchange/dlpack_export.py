@@ -1,15 +1,15 @@
-"""Floor 1. Memory of ours lent to other libraries by DLPack, and how we hear of its return.
+"""Floor 1. Export by DLPack: lends memory to other libraries, and detects its return.
 
-The borrower calls the deleter from any thread, inside of anything: with the GIL or without, with an
-exception on its way, while the interpreter ends. Python run there loses the exception at best. So
-the deleter is native: libc's `sigfillset`, which writes a pattern over the start of the
-tensor's structure, and that is all it does. Whoever lends or allocates later looks, finds the
-pattern, and lets the memory go.
+The borrower calls the deleter on any thread, in any state: with or without the GIL, with an
+exception propagating, while the interpreter ends. Python code there would lose the exception at
+best. So the deleter is native: libc's `sigfillset`, which only writes a pattern over the start of
+the tensor's structure. A later call that lends or allocates finds the pattern, and releases the
+memory.
 
-True throughout:
-- a structure is libc's memory, freed here only, so a borrower may outlive the interpreter;
-- what is lent is alive as long as its structure is neither returned nor out of reach, that is
-  in a capsule that nobody used and nobody but this table refers to.
+Invariants:
+- a structure is libc's memory, freed only here, so a borrower may outlive the interpreter;
+- lent memory lives until its structure is returned, or out of reach: in an unused capsule that only
+  this table refers to.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _free = _libc.free
 _free.restype, _free.argtypes = None, (ctypes.c_void_p,)
 _DELETER = ctypes.cast(_libc.sigfillset, ctypes.c_void_p).value
 
-# sizeof(sigset_t), with glibc and musl. How much of it is written is the library's business.
+# sizeof(sigset_t), with glibc and musl. How much of it is written depends on the library.
 _SET_BYTES = 128
 _HEADER_BYTES = 256
 _Words = ctypes.c_uint64 * (_SET_BYTES // 8)
@@ -45,13 +45,13 @@ def _written() -> list[tuple[int, int]]:
     return [(index, word) for index, word in enumerate(scratch) if word]
 
 
-# What the deleter leaves behind: words by their index. Once all of them are there, it is done with
-# the structure. The first word is the data pointer or the version, neither of which looks so.
+# The pattern of the deleter: words by their index. Once all of them are there, the deleter has
+# finished. The first word is the data pointer or the version, and neither has that value.
 _PATTERN = _written()
 
 
 class Loan:
-    """One tensor lent: its structure, its capsule, and what must live until it is returned."""
+    """One lent tensor: its structure, its capsule, and the owner, kept until its return."""
 
     __slots__ = ("_words", "address", "capsule", "name", "owner")
 
@@ -64,25 +64,25 @@ class Loan:
 
     @property
     def is_over(self) -> bool:
-        """True once the borrower has returned it, or if nobody can borrow it any more."""
+        """True once the borrower has returned it, or if no consumer can take it any more."""
         words = self._words
         if all(words[index] == word for index, word in _PATTERN):
             return True
         if self.capsule is None:
             return False
         if capsules.name_of(self.capsule) != self.name:
-            # It was taken: from now on only the deleter counts.
+            # A consumer took the tensor: from now on only the deleter counts.
             self.capsule = None
             return False
         return self.references() == _ALONE
 
     def references(self) -> int:
-        """How many refer to the capsule, and this call."""
+        """The number of references to the capsule, including this call's."""
         return sys.getrefcount(self.capsule)
 
 
 _loans: dict[int, Loan] = {}
-# In turn, so that each call of `reclaim` looks at few.
+# In rotation, so that each call of `reclaim` checks only a few.
 LENT: deque[int] = deque()
 
 
@@ -97,7 +97,7 @@ def lend(
     flags: int,
     is_versioned: bool,
 ) -> Any:
-    """A capsule with memory of `owner`, who is kept until it is returned.
+    """A capsule with memory of `owner`, which is kept alive until the return.
 
     `strides` count elements, `device` is DLPack's type and number. Raises BufferError for a dtype
     that DLPack does not have.
@@ -135,12 +135,12 @@ def lend(
 
 
 def has_loans() -> bool:
-    """True if something is lent, or may be."""
+    """True if memory is lent, or may be."""
     return bool(LENT)
 
 
 def reclaim(most: int = 4) -> None:
-    """Let go of what was returned, of up to `most` loans that were not looked at for longest."""
+    """Release returned memory; checks up to `most` loans, the least recently checked first."""
     for _ in range(min(most, len(LENT))):
         try:
             address = LENT.popleft()
@@ -156,15 +156,15 @@ def reclaim(most: int = 4) -> None:
 
 
 def take_back(address: int) -> object | None:
-    """End the loan of the structure at `address`, which came home in a capsule; whose it was.
+    """End the loan of the structure at `address`, which came back in a capsule; return its owner.
 
-    None if it is not ours.
+    None if it is not our loan.
     """
     return _end(address)
 
 
 def _end(address: int) -> object | None:
-    # dict.pop is one C call: of two threads that end a loan, one does.
+    # dict.pop is one C call: one of two threads ends the loan.
     loan = _loans.pop(address, None)
     if loan is None:
         return None

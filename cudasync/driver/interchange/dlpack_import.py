@@ -1,7 +1,7 @@
-"""Floor 1. A tensor of another library, taken out of its DLPack capsule.
+"""Floor 1. Import by DLPack: takes another library's tensor out of its capsule.
 
-Nothing is taken before everything about it is known to be good: what is refused stays in its
-capsule, whose owner ends it. What was taken is given back once, by calling its deleter.
+A tensor is checked completely before it is taken: a refused tensor stays in its capsule, whose
+owner ends it. A taken tensor is given back once, by a call of its deleter.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
-# More than NumPy has; a larger number is no number of dimensions but garbage.
+# NumPy's limit on dimensions; a larger number is garbage.
 _MOST_DIMENSIONS = 64
 
 SHARED_DEVICES = (DLPACK_CUDA, DLPACK_CUDA_MANAGED)
 
 
 class BorrowedTensor:
-    """Device memory that is another library's until `give_back`. Strides are in bytes."""
+    """Device memory borrowed from another library until `give_back`. Strides are in bytes."""
 
     __slots__ = (
         "_cell",
@@ -63,34 +63,33 @@ class BorrowedTensor:
         self.strides = _strides(self.shape, self.dtype.itemsize, steps)
         self.is_read_only = bool(flags & dlpack.READ_ONLY)
         self._deleter = deleter
-        # A list of one: list.pop is one C call, so of several that give back only one does.
+        # A list of one: list.pop is one C call, so only one of several threads gives it back.
         self._cell: list[int] = []
 
     def take(self) -> None:
-        """From now on it is to be given back."""
+        """Mark the tensor as taken: it must be given back."""
         self._cell.append(self.address)
 
     def give_back(self) -> None:
-        """Call the deleter; nobody may use the memory any more. Harmless a second time."""
+        """Call the deleter; the memory must not be used afterwards. A second call is harmless."""
         try:
             address = self._cell.pop()
         except IndexError:
             return
-        # Who owns nothing worth deleting has no deleter. In a forked child it is the parent's.
+        # A tensor may have no deleter. In a forked child the tensor belongs to the parent.
         if self._deleter and not forked():
             _DELETER(self._deleter)(address)
 
     def forget(self) -> None:
-        """Do not give it back: its owner has it already."""
+        """Do not give the tensor back: its owner has it already."""
         self._cell.clear()
 
 
 def borrow(capsule: Any) -> BorrowedTensor:
-    """Take the tensor out of what `__dlpack__` gave.
+    """Take the tensor out of the result of `__dlpack__`.
 
-    Raises BufferError for a capsule that is used or not DLPack's, for a version that is not
-    known, and for a tensor that is not on CUDA or not of a dtype that NumPy has; TypeError for
-    anything but a capsule.
+    Raises BufferError for a used or foreign capsule, for an unknown version, and for a tensor that
+    is not on CUDA or has no NumPy dtype; TypeError for anything but a capsule.
     """
     name = capsules.name_of(capsule)
     if name not in (capsules.PLAIN, capsules.VERSIONED):

@@ -1,7 +1,7 @@
-"""Floor 1. The protocols by which CUDA libraries of Python hand each other streams and memory.
+"""Floor 1. The protocols with which CUDA libraries in Python exchange streams and memory.
 
-`__cuda_stream__` is cuda.core's, `__cuda_array_interface__` numba's (version 3), and the device
-codes are DLPack's.
+`__cuda_stream__` is from cuda.core, `__cuda_array_interface__` from numba (version 3), and the
+device codes are DLPack's.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class SupportsCudaStream(Protocol):
 
 
 def stream_handle(stream: object) -> int:
-    """The handle that `__cuda_stream__` tells.
+    """The handle from `__cuda_stream__`.
 
-    Raises TypeError for an object without it, ValueError for a version that is not known.
+    Raises TypeError for an object without it, ValueError for an unknown version.
     """
     if isinstance(stream, driver.CUstream):
         return int(stream)
@@ -59,7 +59,7 @@ def device_of_stream(handle: int) -> Device:
     """
     ensure_driver()
     found = check(driver.cuStreamGetCtx(driver.CUstream(handle)), "cuStreamGetCtx")
-    # Later bindings tell the green context as well.
+    # Later bindings also return the green context.
     raw = found[0] if isinstance(found, tuple) else found
     for context in contexts():
         if context.is_of(raw):
@@ -72,8 +72,8 @@ def device_of_stream(handle: int) -> Device:
 
 
 def awaited_stream(interface: dict[str, Any]) -> int | None:
-    """The stream that a `__cuda_array_interface__` names: its memory is ready behind the work so
-    far there. None if it is ready at once.
+    """The stream that a `__cuda_array_interface__` names: its memory is ready after that stream's
+    present work. None if it is ready at once.
 
     Raises ValueError for 0, which the protocol forbids as ambiguous, and for a negative handle.
     """
@@ -90,7 +90,7 @@ def awaited_stream(interface: dict[str, Any]) -> int | None:
 
 
 class DeviceArray(NamedTuple):
-    """What `__cuda_array_interface__` tells about contiguous memory."""
+    """The description of contiguous memory by `__cuda_array_interface__`."""
 
     address: int
     size_bytes: int
@@ -100,7 +100,7 @@ class DeviceArray(NamedTuple):
 def device_array(operand: object) -> DeviceArray | None:
     """The memory behind `__cuda_array_interface__`; None for an object without it.
 
-    Raises ValueError where the memory is not C-contiguous.
+    Raises ValueError if the memory is not C-contiguous.
     """
     described: Any = getattr(operand, "__cuda_array_interface__", None)
     if described is None:

@@ -1,7 +1,7 @@
-"""Floor 1. A kernel: what it takes, what it may be launched with, and its handle.
+"""Floor 1. `Kernel`: its parameters, the limits of its launches, and its handle.
 
-A launch that can not work is refused here, naming the limit, before the driver sees it. Shapes that
-passed are remembered, so that the check costs one look-up when a program launches in a loop.
+An impossible launch is refused here, with the name of the limit, before the driver sees it. Valid
+shapes are remembered, so that the check costs one look-up in a loop of launches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cudasync.driver.kernels.module import Module
     from cudasync.ptx.access import Access
 
-    # Grid x y z, block x y z, dynamic shared bytes: as cuLaunchKernel takes them.
+    # Grid x y z, block x y z, dynamic shared bytes, in cuLaunchKernel's order.
     Shape: TypeAlias = tuple[int, int, int, int, int, int, int]
 
 _MOST_SHAPES = 256
@@ -37,10 +37,10 @@ _MOST_SHAPES = 256
 class Kernel:
     """A kernel of a loaded module. `module.kernel(name)` makes it; it keeps the module loaded.
 
-    `name` is the one in the PTX, `label` what people call it: of CUDA C, its name there.
-    `parameters` are in order; `symbols` tells for each variable of the module that the kernel
-    uses how it does; `beyond` says why it may reach memory that none of these leads to, and is ""
-    if it can not; `max_threads` is the most that a block of it may have.
+    `name` is its name in the PTX, `label` its name in the source (for CUDA C). `parameters` are in
+    order. `symbols` has the access to each module variable that the kernel uses. `beyond` is the
+    reason why it may reach other memory than through these, "" if it cannot. `max_threads` is the
+    largest number of threads of its block.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Kernel:
         attributes = driver.CUfunction_attribute
         self.max_threads = self._attribute(attributes.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
         self.static_shared_bytes = self._attribute(attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
-        # How much dynamic shared memory a launch may ask for until it is raised.
+        # The dynamic shared memory that a launch may use without an opt-in.
         self._most_dynamic = (
             self.device.attribute("MAX_SHARED_MEMORY_PER_BLOCK") - self.static_shared_bytes
         )
@@ -75,9 +75,9 @@ class Kernel:
         return int(check(answer, "cuFuncGetAttribute"))
 
     def on(self, device: DeviceLike) -> Self:
-        """This kernel on `device`, loaded there at the first call: itself where it is on.
+        """This kernel on `device`, loaded there at the first call; itself on its own device.
 
-        A call finds it by its arrays; this is for one without arrays.
+        A call finds the device by its arrays; this is for calls without arrays.
         """
         on = as_device(device)
         if on is self.device:
@@ -91,9 +91,9 @@ class Kernel:
         return self.function
 
     def pack(self, args: Sequence[Any]) -> PreparedArguments:
-        """Check and pack arguments once, for many launches: give the result as `args=`.
+        """Check and pack arguments once, for many launches: pass the result as `args=`.
 
-        Raises what `launch` would raise for them.
+        Raises the errors of `launch` for them.
         """
         return PreparedArguments(self.packing, args)
 
@@ -107,7 +107,7 @@ class Kernel:
     ) -> Launch:
         """Check and pack a whole launch once; `.on(stream)` of the result launches it.
 
-        Takes and raises what `launch` does.
+        Takes the arguments, and raises the errors, of `launch`.
         """
         shape = self.shape(grid, block, shared_bytes)
         self.get()
@@ -116,14 +116,15 @@ class Kernel:
     def shape(
         self, grid: Sequence[int] | int, block: Sequence[int] | int, shared_bytes: int
     ) -> Shape:
-        """The launch shape, checked against what the device and the kernel allow.
+        """The launch shape, checked against the limits of the device and the kernel.
 
-        Raises ValueError naming the limit, TypeError for what is not one to three integers.
+        Raises ValueError with the name of the limit, TypeError for anything but one to three
+        integers.
         """
         key = (grid, block, shared_bytes)
         try:
             return self._shapes[key]
-        except (KeyError, TypeError):  # TypeError: a list, which is all right.
+        except (KeyError, TypeError):  # TypeError: a list, which is allowed.
             pass
         shape = self._checked(_extents("grid", grid), _extents("block", block), shared_bytes)
         if len(self._shapes) >= _MOST_SHAPES:
@@ -158,7 +159,7 @@ class Kernel:
         return (*grid, *block, shared)
 
     def _raise_dynamic(self, shared: int) -> None:
-        """Opt in to more dynamic shared memory than a kernel has by default."""
+        """Opt in to more dynamic shared memory than the default limit."""
         most = self.device.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         most = max(most, self.device.attribute("MAX_SHARED_MEMORY_PER_BLOCK"))
         if shared + self.static_shared_bytes > most:
@@ -176,7 +177,7 @@ class Kernel:
 
 
 def _extents(what: str, given: Sequence[int] | int) -> tuple[int, int, int]:
-    """One to three integers, filled up with 1."""
+    """One to three integers, padded with 1."""
     try:
         extents = [operator.index(n) for n in given]  # type: ignore[union-attr]
     except TypeError:

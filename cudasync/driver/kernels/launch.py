@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _NOWHERE = object()
-# Where the stream stands among what cuLaunchKernel takes.
+# The position of the stream among cuLaunchKernel's arguments.
 STREAM = 8
 
 
@@ -41,16 +41,15 @@ def launch(
     """Launch `kernel` in the order of `stream` and return at once.
 
     `grid` (in blocks) and `block` (in threads) are one to three integers; `shared_bytes` is the
-    dynamic shared memory of each block. `args` has one value per parameter: a NumPy scalar of
-    the parameter's width, a Python number, for a pointer anything with `.ptr` or
-    `__cuda_array_interface__`, for a struct its bytes; or what `kernel.pack` made. Without a
-    stream: the current one of the kernel's device.
+    dynamic shared memory of each block. `args` has one value per parameter: a NumPy scalar of the
+    parameter's width or a Python number; for a pointer an object with `.ptr` or
+    `__cuda_array_interface__`; for a struct its bytes. Or `args` is the result of `kernel.pack`.
+    Without a stream: the current stream of the kernel's device.
 
     Raises TypeError for a wrong number or type of arguments; ValueError for a value out of range,
     for a shape past a limit, for a stream or memory of another device, and for an engine's array
-    that was not handed over to the stream; ClosedError for what is closed; all of that before the
-    driver is asked. What goes wrong while the kernel runs is raised by whoever
-    waits for it. (cuLaunchKernel)
+    that was not handed over to the stream; ClosedError for a closed object; all before the driver
+    is called. Waits for the kernel raise the failures of its run. (cuLaunchKernel)
     """
     grid_x, grid_y, grid_z, x, y, z, shared = kernel.shape(grid, block, shared_bytes)
     raw = ready(kernel, stream)
@@ -78,11 +77,11 @@ def launch(
 class Launch:
     """A kernel with its shape and arguments, checked and packed once; `kernel.prepare` makes it.
 
-    It may be launched any number of times, from any thread, each time with the arguments as they
-    were. It keeps them alive, but not until the kernel has run.
+    It may be launched any number of times, from any thread, each time with the same arguments. It
+    keeps them alive, but not until the kernel has run.
 
-    With a `home` it is good for one launch, with what was packed into `block` for it, and then
-    appends itself there, to be packed anew.
+    With a `home` it is valid for one launch of the arguments in `block`. Then it appends itself to
+    `home`, to be packed anew.
     """
 
     __slots__ = ("_context", "_home", "_latest", "block", "head", "kept", "kernel", "module")
@@ -99,12 +98,12 @@ class Launch:
         self.block = block
         self.kept = kept
         self._home = home
-        # What the driver is called with first, whatever the stream.
+        # The driver's leading arguments, which do not depend on the stream.
         self.head = (kernel.function, *shape)
         self.module = kernel.module.owned
         self._context = kernel.module.owned.context
-        # Which stream it was on last, as its handle, which is that stream's alone; in which life of
-        # the context; and what the driver was called with.
+        # The handle of its last stream, an object of that stream alone; the life of the context;
+        # and the driver's arguments then.
         self._latest: tuple[object, object, tuple[Any, ...]] = (_NOWHERE, None, ())
 
     @property
@@ -117,7 +116,7 @@ class Launch:
         """Launch in the order of `stream`, by default the device's current one; return at once.
 
         With an `event`, record it behind the launch. Raises ValueError for a stream or event of
-        another device, ClosedError for what is closed. (cuLaunchKernel, cuEventRecord)
+        another device, ClosedError for a closed object. (cuLaunchKernel, cuEventRecord)
         """
         latest, token, call = self._latest
         if not (
@@ -131,7 +130,7 @@ class Launch:
         code = driver.cuLaunchKernel(*call)[0]
         home = self._home
         if home is not None:
-            # cuLaunchKernel has read the arguments: the block is free for others.
+            # cuLaunchKernel has read the arguments: the block can be reused.
             self.kept = None
             home.append(self)
         if code:
@@ -147,24 +146,24 @@ class Launch:
                 event.record(stream)
 
     def kept_for_good(self) -> Launch:
-        """The same launch with the same arguments, which stays as it is: for who launches it again
-        and again. One with a home does not go back there: it must not be launched any more."""
+        """The same launch with the same arguments, unchangeable, for repeated launches. If `self`
+        has a home, `self` does not return there and must not be launched any more."""
         return Launch(self.kernel, self.shape, self.block, self.kept)
 
     def alike(self) -> tuple[object, ...]:
-        """A key: launches of which it is the same do the same. Good while the kernel is loaded."""
+        """A key: launches with equal keys do the same. Valid while the kernel is loaded."""
         return self.kernel, *self.shape, self.kernel.packing.packed(self.block)
 
     def aimed(self, address: Callable[[int], int] | None, values: Mapping[int, Any]) -> Launch:
-        """The same launch with other arguments: what `address` makes of each word of them that may
-        be an address, and `values` by their positions. It keeps none of them alive."""
+        """The same launch with other arguments: `address` maps each word that may be an address,
+        and `values` replaces arguments by position. It keeps none of them alive."""
         block = self.kernel.packing.aimed(self.block, address, values)
         return Launch(self.kernel, self.shape, block, None)
 
     def elsewhere(self, device: Device) -> Launch:
-        """The same launch on another device, with the arguments as they are.
+        """The same launch on another device, with the same arguments.
 
-        Raises what loading the kernel there raises, and ValueError for a shape that is too much.
+        Raises the errors of loading the kernel there, and ValueError for a shape past a limit.
         """
         kernel = self.kernel.on(device)
         x, y, z, *block, shared = self.shape
@@ -172,7 +171,7 @@ class Launch:
         return Launch(kernel, shape, kernel.packing.aimed(self.block, None, {}), self.kept)
 
     def _on_another(self, stream: StreamLike | None) -> tuple[Any, ...]:
-        """What to call the driver with on another stream than the last, or not as easily."""
+        """The driver's arguments for another stream than the last, or after a failed fast check."""
         raw = ready(self.kernel, stream)
         call = (*self.head, raw, self.block.address, 0)
         if type(stream) is Stream and stream._owned is not None:
@@ -185,7 +184,7 @@ class Launch:
 
 
 def ready(kernel: Kernel, stream: StreamLike | None) -> Any:
-    """The handle of `stream`, on which `kernel` can be launched now; raises what `launch` does."""
+    """The handle of `stream`, ready for a launch of `kernel`; raises the errors of `launch`."""
     if type(stream) is Stream:
         owned, module = stream._owned, kernel.module.owned
         if (

@@ -1,7 +1,7 @@
-"""Floor 1. Launches that follow each other on one stream, enqueued in one go.
+"""Floor 1. Sequences of launches on one stream, enqueued by one loop in C.
 
-What the driver is called with is worked out once for a stream; then each launch costs the call of
-the driver and no Python of its own.
+The driver's arguments are computed once for a stream; then each launch costs its driver call and no
+further Python code.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _INDEX = "_cudasync_launch"
 
 
 class LaunchSequence:
-    """How to enqueue certain launches of one device in a row.
+    """The prepared driver calls for a sequence of launches of one device.
 
-    It holds their packed arguments and neither the launches nor what these keep alive, so it may be
-    kept: whoever enqueues brings the launches, and `is_of` tells whether they are the same. A
-    launch has its block of arguments for itself as long as it lives, and this holds the block.
+    It holds their packed arguments, but neither the launches nor their operands, so it may be kept
+    for long. The caller passes the launches again, and `is_of` tells whether they are the same. A
+    launch owns its block of arguments as long as it lives, and the sequence keeps the block.
     """
 
     __slots__ = ("_blocks", "_context", "_latest", "_modules")
@@ -43,11 +43,11 @@ class LaunchSequence:
         modules = {each.module: i for i, each in enumerate(launches)}
         self._modules = tuple(modules.values())
         self._context = launches[0].kernel.device.context
-        # As `Launch._latest`: the stream, the life of the context, a call of the driver for each.
+        # As `Launch._latest`: the stream, the life of the context, the driver's arguments for each.
         self._latest: tuple[object, object, list[tuple[Any, ...]]] = (_NOWHERE, None, [])
 
     def is_of(self, launches: Sequence[Launch]) -> bool:
-        """True if it was made for these, in this order. AttributeError if one is no launch."""
+        """True if it was made for these in this order. Raises AttributeError for a non-launch."""
         return [each.block for each in launches] == self._blocks
 
     def on(
@@ -58,8 +58,8 @@ class LaunchSequence:
     ) -> list[None]:
         """Enqueue `launches`, for which it was made, on `stream`; then record `event`.
 
-        Returns what each of them returns. Raises what `Launch.on` does; `failed_launch` tells which
-        it was. Those behind it are not enqueued. (cuLaunchKernel, cuEventRecord)
+        Returns a None for each launch. Raises the errors of `Launch.on`; `failed_launch` tells
+        which launch failed. Later launches are not enqueued. (cuLaunchKernel, cuEventRecord)
         """
         latest, token, calls = self._latest
         if not (
@@ -70,11 +70,11 @@ class LaunchSequence:
             calls = self._on_another(launches, stream)
         for index in self._modules:
             if launches[index].module.raw is None:
-                # Closed since: that says so.
+                # The module was closed: this raises.
                 calls = self._on_another(launches, stream)
         remaining = iter(calls)
         try:
-            # Looked up at each use, as a program's `driver.cuLaunchKernel` is.
+            # Looked up at each use, like `driver.cuLaunchKernel` in a program.
             for (code,) in starmap(driver.cuLaunchKernel, remaining):
                 if code:
                     raise failure(code, "cuLaunchKernel")
@@ -83,7 +83,7 @@ class LaunchSequence:
             vars(error)[_INDEX] = max(len(calls) - length_hint(remaining) - 1, 0)
             raise
         if event is not None:
-            # `Stream.record`, written out.
+            # `Stream.record`, inlined.
             theirs = event.owned
             if here.token is theirs.token and theirs.raw is not None and calls:
                 code = driver.cuEventRecord(theirs.raw, calls[0][STREAM])[0]
@@ -95,14 +95,14 @@ class LaunchSequence:
         return [None] * len(calls)
 
     def _on_another(self, launches: Sequence[Launch], stream: Stream) -> list[tuple[Any, ...]]:
-        """What to call the driver with on another stream than the last."""
+        """The driver's arguments for another stream than the last."""
         calls = []
         try:
             for each in launches:
                 raw = ready(each.kernel, stream)
                 calls.append((*each.head, raw, each.block.address, 0))
         except BaseException as error:
-            # An interrupt may come behind the last.
+            # An interrupt may come after the last.
             vars(error)[_INDEX] = min(len(calls), len(launches) - 1)
             raise
         if stream._owned is not None:
@@ -111,6 +111,6 @@ class LaunchSequence:
 
 
 def failed_launch(error: BaseException) -> int | None:
-    """The index of the launch that `error` came up at, if it comes from a `LaunchSequence`."""
+    """The index of the launch that raised `error`, if it comes from a `LaunchSequence`."""
     index: int | None = vars(error).get(_INDEX)
     return index

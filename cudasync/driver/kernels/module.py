@@ -1,8 +1,8 @@
-"""Floor 1. A module: PTX, or CUDA C, loaded on a device, and the kernels in it.
+"""Floor 1. `Module`: PTX or CUDA C loaded on a device, and the kernels in it.
 
-The text is read twice: by our parser, which knows the kernels' parameters and infers what they do
-through them, and by the driver, which has the last word. A driver may know more PTX than our
-parser; then parameters come from the driver, and what is done through them is unknown.
+The text is read twice. Our parser finds the kernels' parameters and infers the accesses through
+them. The driver has the last word. A driver may know more PTX than our parser; then the parameters
+come from the driver, and their accesses are unknown.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Module:
     """PTX loaded on one device. Unloaded when closed, or when nothing refers to it any more."""
 
     kernel_type: ClassVar[type[Kernel]] = Kernel
-    """What `kernel` makes; a subclass may give another."""
+    """The class of the kernels that `kernel` makes; a subclass may set another."""
 
     is_generated = False
-    """True for text of this package: who launches its kernels tells exactly what they do."""
+    """True for text of this package: a launcher of its kernels knows their exact accesses."""
 
     def __init__(
         self, handle: Any, device: Device, text: str, file: str, parsed: ir.Module | None
@@ -63,24 +63,24 @@ class Module:
         self.owned = Owned(
             device.context, handle, driver.cuModuleUnload, noun="module", blocking=True
         )
-        # By their names in the PTX, and those that they were asked for by.
+        # Keyed by the names in the PTX, and by the requested names.
         self._kernels: dict[str, Kernel] = {}
-        # Of CUDA C: the text, the names in the PTX of its name expressions, and what was compiled
-        # for an expression that came later, by that.
+        # For CUDA C: the text, the PTX names of its name expressions, and the modules that were
+        # compiled for later expressions, by expression.
         self._cuda: CudaText | None = None
         self._lowered: Mapping[str, str] = {}
         self._instances: dict[str, Self] = {}
-        # Once it was asked for elsewhere: until then nothing but its user keeps it.
+        # Set once the module was requested on another device; until then only its user keeps it.
         self.family: Family | None = None
 
     @classmethod
     def from_ptx(
         cls, text: str | bytes, *, device: DeviceLike | None = None, file: str = "<ptx>"
     ) -> Self:
-        """Load PTX; `file` is what errors call it.
+        """Load PTX; errors call the text `file`.
 
-        Raises PtxError with the place when the text is not PTX that this device can run,
-        CudaError for any other trouble. (cuModuleLoadDataEx)
+        Raises PtxError with the place if the text is not PTX that this device can run, CudaError
+        for any other failure. (cuModuleLoadDataEx)
         """
         ptx = decoded(text, file)
         on = given_device(device)
@@ -107,16 +107,16 @@ class Module:
     ) -> Self:
         """Compile CUDA C with NVRTC and load it.
 
-        `name` is what errors call the text; `options` are NVRTC's ("-DN=4", "--use_fast_math"),
-        `include_dirs` are looked through for its headers. `name_expressions` are instances of
-        templates that are wanted, as C++ writes them: "scale<float>". The PTX has the lines of the
-        CUDA C, for reports, which changes no instruction. `architecture` is a compute
-        capability, such as (8, 0), or a name for one, such as "sm_90a": that of the device if it
-        is not given. What was compiled before, by whatever process, is found on disk.
+        Errors call the text `name`; `options` are NVRTC's ("-DN=4", "--use_fast_math"). NVRTC
+        searches `include_dirs` for headers. `name_expressions` are the wanted template instances
+        in C++ syntax: "scale<float>". The PTX has the lines of the CUDA C, for reports, which
+        changes no instruction. `architecture` is a compute capability, such as (8, 0), or a name
+        for one, such as "sm_90a"; the default is the device's. Code that any process compiled
+        before is found on disk.
 
-        Raises CompileError with the place for what NVRTC refuses, CudasyncError with what to
-        install where there is no NVRTC, TypeError and ValueError for what is no text, and what
-        `from_ptx` raises. Blocks while NVRTC compiles. (nvrtcCompileProgram)
+        Raises CompileError with the place for source that NVRTC refuses; CudasyncError with the
+        package to install if there is no NVRTC; TypeError and ValueError for invalid text; and the
+        errors of `from_ptx`. Blocks while NVRTC compiles. (nvrtcCompileProgram)
         """
         folders = tuple(os.fspath(folder) for folder in include_dirs)
         text = CudaText(source, name, with_lines(options), folders, architecture, name_expressions)
@@ -126,8 +126,8 @@ class Module:
     def of_generated(
         cls, source: str, *, device: Device, name: str, options: Sequence[str] = ()
     ) -> Self:
-        """CUDA C of this package, as by `from_cuda`. Who launches its kernels knows what they do,
-        so the PTX is read by the driver alone: that is half the time where it was kept on disk."""
+        """CUDA C of this package, as by `from_cuda`. A launcher of its kernels knows their
+        accesses, so only the driver reads the PTX: half the time if the PTX was kept on disk."""
         compiled = CudaText(source, name, options, (), None, ()).compiled(device)
         made = cls(load(compiled.ptx, device, name, None), device, compiled.ptx, name, None)
         made.is_generated = True
@@ -144,7 +144,7 @@ class Module:
     def from_file(cls, path: str | os.PathLike[str], *, device: DeviceLike | None = None) -> Self:
         """Load a file: CUDA C, as `from_cuda` does, if its name ends in .cu, else PTX.
 
-        Raises FileNotFoundError and its kin, too.
+        Raises FileNotFoundError and other OSErrors, too.
         """
         name = os.fspath(path)
         if name.endswith(".cu"):
@@ -153,14 +153,14 @@ class Module:
         return cls.from_ptx(Path(path).read_bytes(), device=device, file=name)
 
     def loaded_on(self, device: Device) -> Self:
-        """The same text, loaded once more, with variables of its own; raises what that raised.
+        """The same text, loaded once more, with its own variables. Raises the errors of loading.
 
         CUDA C is compiled for that device.
         """
         if self._cuda is not None:
             return self._from_text(self._cuda, device)
         if self._parsed is None:
-            # The driver alone has read it, and so it stays.
+            # Only the driver has read the text, and our parser is not tried again.
             raw = load(self.text, device, self.file, None)
             made = type(self)(raw, device, self.text, self.file, None)
             made.is_generated = self.is_generated
@@ -168,15 +168,15 @@ class Module:
         return self.from_ptx(self.text, device=device, file=self.file)
 
     def on(self, device: DeviceLike) -> Self:
-        """The same text on `device`, loaded there at the first call: itself where it is on.
+        """The same text on `device`, loaded there at the first call; itself on its own device.
 
-        Each has variables of its own: what a kernel leaves in one is not seen on other devices.
+        Each has its own variables: values that a kernel stores are not seen on other devices.
         """
         on = as_device(device)
         if on is self.device:
             return self
         if self.family is None:
-            # Threads that come here together may load it once too often.
+            # Concurrent threads may load it more than once.
             self.family = Family(self)
         found: Self = self.family.on(on)
         return found
@@ -191,14 +191,14 @@ class Module:
 
     @property
     def kernel_names(self) -> tuple[str, ...]:
-        """The kernels in the text, in its order; of CUDA C as they are called there."""
+        """The kernels in the order of the text; for CUDA C, by their names there."""
         if self._cuda is None:
             return self._symbols
         return tuple(label_of(symbol, self._lowered) for symbol in self._symbols)
 
     @property
     def _symbols(self) -> tuple[str, ...]:
-        """The kernels by their names in the PTX."""
+        """The kernels' names in the PTX."""
         if self._parsed is not None:
             return tuple(function.name for function in self._parsed.kernels)
         return tuple(re.findall(r"\.entry\s+([\w$%]+)", self.text))
@@ -206,14 +206,14 @@ class Module:
     def kernel(self, name: str) -> Kernel:
         """The kernel called `name`, the same object each time.
 
-        Of CUDA C that is the kernel's name, if one alone has it, or the expression that names it in
-        C++: "scale<float>". An instance of a template that is met first here is compiled and loaded
-        now, which takes a source without variables of its own (ValueError): they would be others
-        than the module's. `from_cuda(name_expressions=)` takes any.
+        For CUDA C this is the kernel's plain name, if it is unique, or its C++ expression:
+        "scale<float>". A template instance first named here is compiled and loaded now. That needs
+        a source without variables (else ValueError), because the instance would not share the
+        module's variables. `from_cuda(name_expressions=)` takes any source.
 
-        Raises ValueError, listing the kernels there are, for any other name; CompileError for an
-        expression that names none; PtxError with the place where the kernel alone needs what this
-        device has not. (cuModuleGetFunction)
+        Raises ValueError, listing the kernels, for any other name; CompileError for an expression
+        that names no kernel; PtxError with the place if the kernel needs a feature that this device
+        lacks. (cuModuleGetFunction)
         """
         known = self._kernels.get(name)
         if known is not None:
@@ -227,20 +227,20 @@ class Module:
         return self._kernels.setdefault(name, found)
 
     def _symbol(self, name: str) -> str | None:
-        """The kernel's name in the PTX; None if it is an expression that is to be compiled."""
+        """The kernel's name in the PTX; None for an expression that must be compiled."""
         symbols = self._symbols
         if name in symbols:
             return name
         if self._cuda is not None:
             symbol = symbol_for(name, symbols, self._lowered)
-            # A plain name that nobody has may be a template's; C++ would have to be read to tell.
+            # An unknown plain name may be a template's; only a C++ parser could tell.
             if symbol is not None or "<" in name:
                 return symbol
         names = ", ".join(self.kernel_names) or "none"
         raise ValueError(f"{self.file} has no kernel {name!r}; it has {names}")
 
     def _instance(self, expression: str) -> Self:
-        """What is compiled from the same source for an expression that it was not asked for."""
+        """A module compiled from the same source for a later expression."""
         key = squeezed(expression)
         known = self._instances.get(key)
         if known is not None:
@@ -258,7 +258,7 @@ class Module:
         return self._instances.setdefault(key, made)
 
     def _made(self, name: str) -> Kernel:
-        """The kernel of this name in the PTX, for the first time."""
+        """Make the kernel with this name in the PTX."""
         handle = self.get()
         self.device.context.enter()
         function = self._function(handle, name)
@@ -275,7 +275,7 @@ class Module:
         return answer[1]
 
     def variable_place(self, name: str) -> tuple[int, int]:
-        """Address and size in bytes of the module's variable; CudaError if it has no such.
+        """Address and size in bytes of a module variable. Raises CudaError for an unknown name.
 
         (cuModuleGetGlobal)
         """
@@ -286,7 +286,7 @@ class Module:
         return int(start), int(size_bytes)
 
     def close(self) -> None:
-        """Unload the module, on all devices, once no kernel of it runs. Closing twice is harmless.
+        """Unload the module on all devices, once none of its kernels runs. Repeatable.
 
         (cuModuleUnload)
         """

@@ -1,6 +1,6 @@
-"""Floor 1. One text on several devices: a module for each, made when it is first needed there.
+"""Floor 1. One text on several devices: a module for each device, made at the first need.
 
-Each is a `Module` of its own, with its own kernels and variables.
+Each is a separate `Module`, with its own kernels and variables.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 class Family:
-    """One text as it is loaded on several devices: `home` is where it was first."""
+    """The modules of one text on several devices: `home` is the first."""
 
     __slots__ = ("_home", "_loaded")
 
     def __init__(self, home: Module) -> None:
         self._home = home
-        # By ordinal. Written by any thread: a module too many is unloaded with its last kernel.
+        # By ordinal. Any thread writes: a surplus module is unloaded with its last kernel.
         self._loaded: dict[int, Module] = {}
 
     def on(self, device: Device) -> Any:
-        """The module there, of the class of `home`; loaded now if it is not, or went with a reset
-        of the device."""
+        """The module on `device`, of the class of `home`; loaded now if it is not, or if a reset of
+        the device ended it."""
         home = self._home
         if device is home.device:
             return home

@@ -1,4 +1,4 @@
-"""Floor 1. PTX handed to the driver, and what the driver has against it as a PtxError."""
+"""Floor 1. Loading PTX into the driver, and the driver's refusals as PtxErrors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _LOG_BYTES = 16384
 
-# Refusals that are about the text: invalid image, no binary for this GPU, invalid PTX, no
-# compiler, unsupported PTX version, invalid source, not supported.
+# Refusals that concern the text: invalid image, no binary for this GPU, invalid PTX, no compiler,
+# unsupported PTX version, invalid source, not supported.
 _TEXT_CODES = frozenset({200, 209, 218, 221, 222, 300, 801})
 
 # ptxas application ptx input, line 7; error   : Arguments mismatch for instruction 'add'
@@ -24,7 +24,7 @@ _LOG_LINE = re.compile(r"line (\d+); (?:error|fatal)\s*: *(.*)")
 
 
 def decoded(text: str | bytes, file: str) -> str:
-    """The PTX as a string, without the NUL that compilers put behind it."""
+    """The PTX as a string, without the trailing NUL that compilers add."""
     if isinstance(text, str):
         ptx = text
     else:
@@ -44,7 +44,7 @@ def decoded(text: str | bytes, file: str) -> str:
 
 
 def load(ptx: str, device: Device, file: str, objection: PtxError | None) -> Any:
-    """The loaded module's handle; `objection` is what our parser has against the text."""
+    """The loaded module's handle; `objection` is our parser's error for the text, if any."""
     log = bytearray(_LOG_BYTES)
     options = driver.CUjit_option
     names = [options.CU_JIT_ERROR_LOG_BUFFER, options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
@@ -68,7 +68,7 @@ def load(ptx: str, device: Device, file: str, objection: PtxError | None) -> Any
 
 
 def refusal_of_kernel(error: CudasyncError, ptx: str, file: str) -> CudasyncError:
-    """What to raise where the driver has `error` with one kernel: about the text, if it is that."""
+    """The error to raise for the driver's `error` with one kernel: a PtxError for a text error."""
     if not isinstance(error, CudaError) or error.code not in _TEXT_CODES:
         return error
     told = _from_log(report_of(error.code), ptx, file, error)
@@ -77,7 +77,7 @@ def refusal_of_kernel(error: CudasyncError, ptx: str, file: str) -> CudasyncErro
 
 
 def _from_log(log: str, ptx: str, file: str, refusal: CudaError) -> PtxError:
-    """The driver's compiler's first complaint as a PtxError."""
+    """The first error of the driver's compiler as a PtxError."""
     found = _LOG_LINE.search(log)
     if found is None:
         said = " ".join(log.split())
@@ -87,6 +87,6 @@ def _from_log(log: str, ptx: str, file: str, refusal: CudaError) -> PtxError:
     source = lines[line - 1] if 0 < line <= len(lines) else ""
     column = len(source) - len(source.lstrip()) + 1
     instruction = source.strip()
-    # Said once is enough, where the complaint quotes the line.
+    # The error may quote the line: drop the quotation.
     message = found[2].strip().removesuffix(instruction).rstrip(" :")
     return PtxError(message, file=file, line=line, column=column, instruction=instruction)

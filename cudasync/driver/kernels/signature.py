@@ -1,4 +1,4 @@
-"""Floor 1. What a kernel takes and does with it: read in the PTX, or asked of the driver."""
+"""Floor 1. A kernel's parameters and accesses, from the PTX or from the driver."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from cudasync.ptx import ir
 
-    # Parameters in order, how each variable of the module is used, and why the kernel may reach
-    # other memory, "" if it can not.
+    # Parameters in order, the access to each module variable, and the reason why the kernel may
+    # reach other memory, "" if it cannot.
     Signature: TypeAlias = tuple[tuple[Parameter, ...], Mapping[str, Access], str]
 
 _BITS = {1: ScalarType.B8, 2: ScalarType.B16, 4: ScalarType.B32, 8: ScalarType.B64}
@@ -26,8 +26,8 @@ _NOT_READ = "the PTX is newer than what is understood of it"
 
 
 def signature_of(parsed: ir.Module | None, name: str, function: Any) -> Signature:
-    """Of the kernel of that name, `function` to the driver; `parsed` is None for PTX that is newer
-    than our parser."""
+    """The signature of the kernel `name`, the driver's `function`; `parsed` is None for PTX that is
+    newer than our parser."""
     if parsed is None:
         return _parameters_by_driver(function), {}, _NOT_READ
     declared = parsed.function(name)
@@ -49,7 +49,7 @@ def signature_of(parsed: ir.Module | None, name: str, function: Any) -> Signatur
 
 
 def _parameters_by_driver(function: Any) -> tuple[Parameter, ...]:
-    """The parameters as far as cuFuncGetParamInfo tells: their sizes."""
+    """The parameters with the sizes from cuFuncGetParamInfo."""
     parameters: list[Parameter] = []
     while True:
         code, _, size = driver.cuFuncGetParamInfo(function, len(parameters))

@@ -1,1 +1,1 @@
-"""Floor 1. Memory: who owns it, and copies and fills of it."""
+"""Floor 1. Memory: its owners, its copies and its fills."""

@@ -1,8 +1,7 @@
-"""Floor 1. Which memory is ours: from an address to the allocation that holds it.
+"""Floor 1. The register of the library's allocations: finds the allocation of an address.
 
-Every buffer and every piece of pinned memory is noted when it is made. Nothing is told of its end:
-its owner is asked when somebody looks. So an allocation costs one entry in a dict, and what a look
-costs is paid by those who look.
+Every buffer and every piece of pinned memory is noted when it is made. Its end is not reported: a
+look-up asks the owner. So an allocation costs one dict entry, and only look-ups pay more.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ if TYPE_CHECKING:
     from cudasync.driver.ownership.handles import Owned
 
 _start = itemgetter(0)
-# The notes are first swept at this many; from then on whenever they have doubled.
+# The notes are first swept at this number, and later whenever they have doubled.
 _SWEEP = 1024
-# So many that ended, one after the other, are taken out of what was sorted.
+# After so many ended allocations in a row, the sorted list is made anew.
 _MANY = 32
 
 
 class Allocated(NamedTuple):
-    """Memory of ours: the bytes [start, end); `ordinal` is its device's, None for pinned memory."""
+    """One allocation: the bytes [start, end); `ordinal` is its device's, None if pinned."""
 
     start: int
     end: int
@@ -44,29 +43,29 @@ class Allocated(NamedTuple):
 
 
 class Allocations:
-    """All memory of ours in this process. Any number of threads may use it at once."""
+    """The library's allocations in this process. Any number of threads may use it at once."""
 
     def __init__(self) -> None:
-        # What ended stays until its address is noted anew, or a sweep.
+        # Notes of ended allocations stay until their address is noted anew, or a sweep.
         self._notes: Roll[Allocated] = Roll()
-        # By first address the number of the latest note there, as far as it was seen.
+        # By start address the number of the latest known note there.
         self._latest: dict[int, int] = {}
         self._sweep_at = _SWEEP
-        # Told the first and the last address of memory that is new: what it remembers of these
-        # addresses is of memory that is gone.
+        # Called with start and end of new memory: older knowledge of these addresses is about
+        # memory that is gone.
         self.tells: Callable[[int, int], None] | None = None
-        # Another object after each change.
+        # A new object after each change.
         self.version: object = None
-        # What was sorted last, and the version it is of.
+        # The last sorted list, with its version.
         self._sorted: tuple[object, list[Allocated]] = (None, [])
 
     def note(self, owner: Owned, start: int, size_bytes: int, ordinal: int | None) -> None:
-        """Remember memory that was just allocated; it is ours as long as `owner` is open."""
+        """Note memory that was just allocated; it is live as long as `owner` is open."""
         note = Allocated(start, start + size_bytes, ordinal, weakref.ref(owner))
         latest, self._latest[start] = self._latest.get(start), self._notes.add(note)
         if latest is not None:
             self._notes.remove(latest)
-        # After the note: who sorted without it has the version before.
+        # After the note: a list sorted without it has the version before.
         self.version = object()
         if len(self._notes) >= self._sweep_at:
             self._sweep()
@@ -74,19 +73,19 @@ class Allocations:
             self.tells(start, start + size_bytes)
 
     def live(self) -> list[Allocated]:
-        """What there is now, by address."""
+        """The live allocations, by address."""
         return [each for each in self._by_address() if each.is_live]
 
     def at(self, address: int) -> list[Allocated]:
-        """The allocations that hold `address`, or end there: a pointer may be to behind the last
-        element, and be moved back before it is used."""
+        """The live allocations that contain `address`, or end there: a pointer may point behind the
+        last element, and be moved back before its use."""
         known = self._by_address()
         found: list[Allocated] = []
         place = bisect_right(known, address, key=_start) - 1
         while place >= 0:
             each = known[place]
             place -= 1
-            # What ended may lie across others.
+            # An ended allocation may overlap others.
             if each.is_live:
                 if address <= each.end:
                     found.append(each)
@@ -95,14 +94,14 @@ class Allocations:
         return found
 
     def between(self, start: int, end: int) -> list[Allocated]:
-        """What there is now in [start, end), or reaches into it, by address."""
+        """The live allocations that overlap [start, end), by address."""
         known = self._by_address()
         place = first = bisect_right(known, start, key=_start) - 1
-        # The live one before may reach in; what ended may lie between.
+        # The previous live allocation may reach in; ended ones may lie between.
         while first > 0 and not known[first].is_live:
             first -= 1
             if place - first > _MANY:
-                # Not again, each time that somebody looks.
+                # Sort anew, so that later look-ups skip these.
                 known = self._sort()
                 place = first = bisect_right(known, start, key=_start) - 1
         last = bisect_left(known, end, key=_start)
@@ -113,18 +112,18 @@ class Allocations:
         return known if of is self.version else self._sort()
 
     def _sort(self) -> list[Allocated]:
-        """What there is, and some that end meanwhile, by address."""
+        """The live allocations, and some that end meanwhile, by address."""
         version = self.version
-        # What has ended stays so.
+        # An ended allocation stays ended.
         known = [each for each in self._notes.all() if each.is_live]
-        # Of those with one address the latest stands last.
+        # The sort is stable: of notes with one address the latest comes last.
         known.sort(key=_start)
         self._sorted = (version, known)
         return known
 
     def _sweep(self) -> None:
         self._notes.strike(_is_over)
-        # What is seen of later notes is seen again.
+        # Later notes add their addresses again.
         self._latest.clear()
         self._sweep_at = max(_SWEEP, 2 * len(self._notes))
 
@@ -137,7 +136,7 @@ ALLOCATIONS = Allocations()
 
 
 def is_known_to_driver(address: int, device: Device) -> bool:
-    """Whether the driver knows `address` as memory, whoever allocated it.
+    """Whether the driver knows `address` as memory, of any owner.
 
     (cuPointerGetAttribute)
     """

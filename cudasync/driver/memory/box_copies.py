@@ -1,9 +1,9 @@
-"""Floor 1. Copies of rows that lie apart: a box of bytes, in one call of the driver.
+"""Floor 1. Copies of separate rows: a box of bytes, in one call of the driver.
 
 A box is rows of bytes, and slices of rows. On either side a row begins one pitch behind the row
 before, and a slice begins `height` pitches behind the slice before. Rows and slices of one side do
-not overlap. The driver's call for three axes does those with two, too: of the call for two it says
-that it may refuse pitches on one device that cuMemAllocPitch did not choose, of this one not.
+not overlap. Boxes with two axes also use the driver's call for three axes: by the manual the call
+for two may refuse pitches on one device that cuMemAllocPitch did not choose.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cudasync.driver.device import Device
     from cudasync.driver.streams.stream import StreamLike
 
-# No pitch is greater. (CU_DEVICE_ATTRIBUTE_MAX_PITCH, which is this on all devices)
+# The largest pitch. (CU_DEVICE_ATTRIBUTE_MAX_PITCH, the same on all devices)
 MAX_PITCH = (1 << 31) - 1
 
 _HOST = driver.CUmemorytype.CU_MEMORYTYPE_HOST
@@ -43,7 +43,7 @@ class Box(NamedTuple):
         return self.width * self.rows * self.slices
 
     def raise_unless_it_fits(self, target_size: int, source_size: int) -> None:
-        """ValueError for a box that is empty, overlaps itself, or is more than a side has bytes."""
+        """Raise ValueError for a box that is empty, overlaps itself, or exceeds a side's bytes."""
         width, rows, slices = self[:3]
         if (
             min(width, rows, slices) < 1
@@ -66,7 +66,7 @@ class Box(NamedTuple):
     def params(
         self, target: Any, target_device: Device | None, source: Any, source_device: Device | None
     ) -> Any:
-        """CUDA_MEMCPY3D, with the first byte of each side and its device, None on the host."""
+        """CUDA_MEMCPY3D, from the first byte of each side and its device, None on the host."""
         sides = ("dst", target, target_device), ("src", source, source_device)
         return self._described(driver.CUDA_MEMCPY3D(), sides)
 
@@ -96,8 +96,8 @@ def memcpy_box_async(
 ) -> None:
     """Copy `box` from `source` to `target` in the order of `stream`; return without waiting for it.
 
-    Operands, order, and what is raised are as for `memcpy_async`; each operand is the bytes from
-    its first row's beginning on, gaps included. What lies in the gaps of the target stays as it is.
+    Operands, order and errors are as for `memcpy_async`; each operand is the bytes from the start
+    of its first row, gaps included. Bytes in the gaps of the target keep their value. Raises
     ValueError for a box that does not fit. (cuMemcpy3DAsync, cuMemcpy3DPeerAsync)
     """
     place, room, device, is_read_only = memory_of(target, "target", stream)

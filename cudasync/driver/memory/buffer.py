@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 class DeviceBuffer:
     """Memory on a device, uninitialised, aligned to 256 bytes.
 
-    With `stream=` it is allocated in the order of that stream (cuMemAllocAsync) and may be used by
-    work that comes after, there or ordered behind it; without, it is there when the call returns
-    (cuMemAlloc). A buffer that nobody refers to is freed some time later, when that makes nobody
-    wait. A size of 0 is allowed and needs no memory. Raises CudaError when memory runs out.
+    With `stream=` it is allocated in the order of that stream (cuMemAllocAsync); later work there,
+    or work ordered behind it, may use it. Without, it exists when the call returns (cuMemAlloc). A
+    buffer without references is freed later, when the free delays nobody. A size of 0 is allowed
+    and needs no memory. Raises CudaError when memory runs out.
     """
 
     __slots__ = ("__weakref__", "_owned", "_ptr", "_stream", "device", "form", "size_bytes")
@@ -62,7 +62,7 @@ class DeviceBuffer:
         self.form = form_for(type(self), None, False, self.device)
         self._stream = own
         context = self.device.context
-        # The driver refuses size 0; a program with empty arrays should not have to care.
+        # The driver refuses size 0, but programs may have empty arrays.
         if own is None:
             ptr = context.allocate("cuMemAlloc", driver.cuMemAlloc, size or 1)
             owned = Owned(context, ptr, driver.cuMemFree, noun="buffer", blocking=True)
@@ -90,7 +90,7 @@ class DeviceBuffer:
 
     @property
     def life(self) -> Life | None:
-        """The life of the device's context which the memory ends with, if not before."""
+        """The life of the device's context; the memory ends with it at the latest."""
         return self._owned.token
 
     def view(
@@ -98,16 +98,16 @@ class DeviceBuffer:
     ) -> DeviceView:
         """A typed, C-contiguous view for anything that reads `__cuda_array_interface__`.
 
-        Raises ValueError where the view would reach past the buffer.
+        Raises ValueError if the view would reach past the buffer.
         """
         return DeviceView(self, shape, dtype, offset_bytes=offset_bytes)
 
     def close(self, stream: StreamLike | None = None) -> None:
         """Free the memory. Closing twice is harmless.
 
-        With a stream, or if the buffer was allocated on one: in the order of that stream
-        (cuMemFreeAsync), without waiting; work elsewhere that uses the buffer must be ordered
-        before. Otherwise all work on the device is waited for (cuMemFree).
+        With a stream, or if the buffer was allocated on a stream, the free is in the order of that
+        stream (cuMemFreeAsync), without a wait; work elsewhere that uses the buffer must be ordered
+        before it. Otherwise the call waits for all work on the device (cuMemFree).
         """
         own = as_stream(stream, self.device) if stream is not None else self._stream
         if own is None:
@@ -127,8 +127,8 @@ def _free_on(stream: Stream) -> Any:
 
     def free(ptr: Any) -> Any:
         if stream.is_closed:
-            # Its work has been enqueued, not necessarily done, and waiting for it here could be
-            # for ever: this may run inside any call that allocates.
+            # Its work may be unfinished, and a wait for it here could last for ever: this may run
+            # inside any call that allocates.
             if life is not None:
                 life.blocking_garbage.append((driver.cuMemFree, ptr))
             return (driver.CUresult.CUDA_SUCCESS,)
@@ -139,7 +139,7 @@ def _free_on(stream: Stream) -> Any:
 
 @unpicklable("copy it to the host with memcpy_async and send that")
 class DeviceView:
-    """Part of a buffer as an array: shape, dtype, C order. It keeps the buffer alive."""
+    """Part of a buffer as an array with shape and dtype, in C order. It keeps the buffer alive."""
 
     __slots__ = ("buffer", "dtype", "form", "offset_bytes", "shape", "size_bytes")
 
@@ -189,7 +189,7 @@ class DeviceView:
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack's name for where the memory is."""
+        """The memory's device in DLPack's numbers."""
         return (DLPACK_CUDA, self.device.ordinal)
 
     def __repr__(self) -> str:

@@ -1,10 +1,9 @@
 """Floor 1. Copies and fills, enqueued on a stream.
 
-Everything about the operands is checked before anything is enqueued. A host operand is kept alive
-until its copy has run. When it is read or written is another matter: from the call until the
-stream has passed, the caller leaves it alone (pageable memory may be used at once by some drivers,
-pinned memory is not). A copy that is captured into a graph uses its operands whenever the graph
-runs: whoever owns the graph keeps them.
+All operands are checked before anything is enqueued. A host operand is kept alive until its copy
+has run. From the call until the stream has passed the copy, the caller must not touch the operand.
+(Some drivers use pageable memory at once, but not pinned memory.) A copy that is captured into a
+graph uses its operands whenever the graph runs: the owner of the graph must keep them.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ def memcpy_async(
 ) -> None:
     """Copy `source` to `target` in the order of `stream`; return without waiting for the copy.
 
-    Which way is worked out from the operands, each of them a DeviceBuffer, a view of one, anything
-    with `__cuda_array_interface__`, a PinnedBuffer, a NumPy array, or any object with the buffer
-    protocol. Both have the same size, unless `size_bytes` says how much of each, from its start.
-    Without a stream: the current one of the target's device, or else the source's.
+    The operands determine the direction. Each is a DeviceBuffer, a view of one, an object with
+    `__cuda_array_interface__`, a PinnedBuffer, a NumPy array, or an object with the buffer
+    protocol. Both have the same size, unless `size_bytes` gives the size from the start of each.
+    Without a stream: the current stream of the target's device, or else the source's.
 
-    Raises TypeError for other operands; ValueError for sizes that differ, for memory that is not
+    Raises TypeError for other operands; ValueError for different sizes, for memory that is not
     C-contiguous, for a read-only target and for an engine's array that was not handed over to the
-    stream; ClosedError for a closed buffer; all of that before anything is enqueued. With pageable
-    host memory the driver may wait for the stream.
+    stream; ClosedError for a closed buffer; all before anything is enqueued. With pageable host
+    memory the driver may wait for the stream.
     (cuMemcpyHtoDAsync, cuMemcpyDtoHAsync, cuMemcpyDtoDAsync, cuMemcpyPeerAsync, cuMemcpyAsync)
     """
     place, size, device, is_read_only = memory_of(target, "target", stream)
@@ -103,12 +102,12 @@ def memset_async(
     stream: StreamLike | None = None,
     size_bytes: SupportsIndex | None = None,
 ) -> None:
-    """Fill `target`, device memory, with `value` in the order of `stream`; return at once.
+    """Fill device memory `target` with `value` in the order of `stream`; return at once.
 
     An int from 0 to 255 fills every byte; a NumPy scalar of 1, 2 or 4 bytes fills every element
     of its size. `size_bytes` limits the fill to the start. Raises TypeError for a target that is
-    not on a device, ValueError for a value out of range, a read-only target, or a size that is no
-    multiple of the value's. (cuMemsetD8Async, cuMemsetD16Async, cuMemsetD32Async)
+    not on a device; ValueError for a value out of range, a read-only target, or a size that is no
+    multiple of the value's size. (cuMemsetD8Async, cuMemsetD16Async, cuMemsetD32Async)
     """
     place, device, number, width, size = fill_of(target, value, stream, size_bytes)
     raw = as_stream(stream, device).enter()
@@ -121,7 +120,7 @@ def memset_async(
 
 
 class Filling(NamedTuple):
-    """A fill: where, on which device, the value as an integer, bytes of an element and of all."""
+    """A fill: address, device, the value as an integer, bytes of an element and of all."""
 
     place: int
     device: Device
@@ -136,7 +135,7 @@ def fill_of(
     stream: StreamLike | None,
     size_bytes: SupportsIndex | None,
 ) -> Filling:
-    """What `memset_async` is to do. Raises what that does."""
+    """The fill for `memset_async`. Raises the errors of `memset_async`."""
     place, most, device, is_read_only = memory_of(target, "target", stream)
     if device is None:
         raise TypeError(f"device memory is filled, not a {type(target).__name__}")

@@ -1,4 +1,4 @@
-"""Floor 1. How much memory a device has, and what the driver holds of it that was freed."""
+"""Floor 1. The memory of a device: total, free, and held by the driver after frees."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class DeviceMemory(NamedTuple):
     """Memory of a device, in bytes."""
 
     total_bytes: int
-    # What can be allocated now. (cuMemGetInfo)
+    # Bytes that can be allocated now. (cuMemGetInfo)
     free_bytes: int
-    # What was freed and is kept for later: by the device's default pool, or by the software GPU,
+    # Freed bytes that are kept for later: by the device's default pool, or by the software GPU,
     # of all its devices and the host's pinned memory together.
     held_bytes: int
 
 
 def memory_of(context: Context, ordinal: int) -> DeviceMemory:
-    """What a device has now. Does not wait."""
+    """The present memory of a device. Does not wait."""
     context.enter()
     free, total = check(driver.cuMemGetInfo(), "cuMemGetInfo")
     held = held_by_software()
@@ -36,9 +36,9 @@ def memory_of(context: Context, ordinal: int) -> DeviceMemory:
 
 
 def held_by_software() -> tuple[int, int] | None:
-    """What the software GPU holds of freed memory, and at most; None of a real driver."""
+    """The freed bytes that the software GPU holds, and their limit; None on a real driver."""
     ensure_driver()
-    # Found by name: no other driver has it.
+    # Looked up by name: no other driver has it.
     found: Any = getattr(ctypes.CDLL(LIBRARY), _FUNCTION, None)
     if found is None:
         return None
@@ -49,7 +49,7 @@ def held_by_software() -> tuple[int, int] | None:
 
 
 def _held_by_pool(ordinal: int) -> int:
-    """What the default pool has reserved and nobody uses."""
+    """The reserved but unused bytes of the default pool."""
     kinds = driver.CUmemPool_attribute
     pool = check(driver.cuDeviceGetDefaultMemPool(ordinal), "cuDeviceGetDefaultMemPool")
     reserved, used = (

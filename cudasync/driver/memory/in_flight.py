@@ -1,11 +1,11 @@
-"""Floor 1. Host memory that work on a stream still uses, kept alive until the work has run.
+"""Floor 1. Host operands of a stream's unfinished work, kept alive until the work has run.
 
 A copy from or to host memory may run long after the call that enqueued it. So the stream keeps a
-reference to the operand, and lets go when it is known to have passed the copy: at its own or its
-device's synchronize, or when a marker is found reached. A marker is an event recorded behind a
-batch of references, every 64 of them or 32 MiB, so that what is kept is bounded however the
-program waits. While the stream is captured there is no marker: an event recorded there would
-belong to the graph. What captured copies use has to live as long as the graph: its owner's affair.
+reference to the operand until it is known to have passed the copy: at the stream's or device's
+synchronize, or when a marker is reached. A marker is an event recorded behind a batch of
+references, every 64 references or 32 MiB. So the kept memory is bounded however the program waits.
+A stream under capture gets no marker: an event recorded there would belong to the graph. The
+owner of the graph must keep the operands of captured copies as long as the graph lives.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class InFlight:
 
     def __init__(self, raw_stream: Any) -> None:
         self.raw_stream = raw_stream
-        # Appended to *after* the work is enqueued. So whoever swaps the list for a new one and
-        # records a marker afterwards has a marker behind all the work of the list.
+        # Appended to *after* the work is enqueued. So if a thread swaps the list for a new one and
+        # then records a marker, the marker is behind all work of the list.
         self._kept: list[object] = []
         self._bytes = 0
         self._batches: deque[tuple[Event, list[object]]] = deque()
         self._marking = Lock()
 
     def keep(self, stream: Stream, operand: object, size_bytes: int) -> None:
-        """Keep `operand` until `stream` has passed all that is enqueued on it now."""
+        """Keep `operand` until `stream` has passed all its present work."""
         kept = self._kept
         kept.append(operand)
         self._bytes += size_bytes  # A lost update only moves the next marker.
@@ -48,8 +48,8 @@ class InFlight:
 
     def _mark(self, stream: Stream) -> None:
         marking = self._marking
-        # One marker at a time, and nobody waits for it: who comes second has nothing to do, and a
-        # finaliser in the middle of it has nothing to do either.
+        # One marker at a time, without waits: a second thread has nothing to do, and neither has a
+        # finaliser that runs during it.
         if marking.is_held_here() or is_captured(self.raw_stream):
             return
         try:
@@ -62,7 +62,7 @@ class InFlight:
                     marker = batches.popleft()[0]
             batch, self._kept = self._kept, []
             self._bytes = 0
-            # A marker that was reached serves again, so that marking makes no events.
+            # A reached marker is reused, so that marking makes no events.
             batches.append((stream.record(marker), batch))
             marking.release()
         except BaseException:
@@ -80,7 +80,7 @@ class InFlight:
             return taken
 
     def restore(self, taken: list[object]) -> None:
-        """Keep again what `take` gave: the wait did not succeed."""
+        """Keep the references from `take` again: the wait did not succeed."""
         self._kept.append(taken)
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-"""Floor 1. What a copy is from or to: any object that stands for a piece of memory.
+"""Floor 1. Operands of copies and fills: objects that stand for a piece of memory.
 
-On a device: DeviceBuffer, DeviceView, anything with `__cuda_array_interface__`. On the host:
-PinnedBuffer, NumPy arrays, anything with the buffer protocol. All of it C-contiguous.
+On a device: DeviceBuffer, DeviceView, objects with `__cuda_array_interface__`. On the host:
+PinnedBuffer, NumPy arrays, objects with the buffer protocol. All must be C-contiguous.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from cudasync.driver.streams.current_streams import current_device
 
 _from_buffer = c_char.from_buffer
 
-# A piece of memory: where it is, its size in bytes, its device (None on the host), and whether it
-# is read-only. On the host the place is an address, or an object with the buffer protocol, whose
-# address the binding finds. A plain tuple, since two are made for a copy.
+# A piece of memory: its place, its size in bytes, its device (None on the host), and whether it is
+# read-only. On the host the place is an address, or an object with the buffer protocol, whose
+# address the binding finds. A plain tuple, since each copy makes two.
 Memory: TypeAlias = tuple[Any, int, Device | None, bool]
 
 
 def memory_of(operand: object, role: str, stream: object) -> Memory:
     """The memory that `operand` stands for; `role` ("target", "source") is for messages.
 
-    Objects of the floors above tell by `__cudasync_memory__(stream)`, and refuse there to be used
-    on `stream` out of their order. To ask an array for its `__cuda_array_interface__` would be to
-    tell the engine that a stranger is about to use it.
+    Objects of higher floors have `__cudasync_memory__(stream)`, which refuses a use on `stream`
+    out of order. A read of an array's `__cuda_array_interface__` would tell the engine that another
+    library is about to use the array.
 
-    Raises TypeError for anything else, ValueError where it is not C-contiguous, ClosedError for a
-    closed buffer.
+    Raises TypeError for anything else, ValueError for memory that is not C-contiguous, ClosedError
+    for a closed buffer.
     """
     kind = type(operand)
-    # The common kinds, exactly, before anything that has to look further.
+    # The common exact types first, since other checks take longer.
     if kind is ndarray:
         array: Any = operand
         if array.dtype.kind in _PLAIN_KINDS:
             try:
-                # The quickest way to the address, and taken only where the array is C-contiguous,
-                # writable and not empty: where it is not, `_array` says what that means.
+                # The fastest way to the address. It works only if the array is C-contiguous,
+                # writable and not empty; otherwise `_array` decides.
                 return addressof(_from_buffer(array)), array.nbytes, None, False
             except (TypeError, ValueError):
                 pass
@@ -88,7 +88,7 @@ def _array(array: ndarray[Any, Any], role: str) -> Memory:
         raise TypeError(f"the {role} is an array of Python objects")
     if array.dtype.kind in _PLAIN_KINDS:
         return array, array.nbytes, None, not flags.writeable
-    # Dates, for one, have no buffer protocol.
+    # Some dtypes, such as dates, have no buffer protocol.
     return address_of(array), array.nbytes, None, not flags.writeable
 
 
@@ -104,7 +104,7 @@ _PLAIN_KINDS = frozenset("biufc")
 
 
 def device_of_address(operand: Any, address: int) -> Device:
-    """Which device `operand`, another library's array at `address`, is on."""
+    """The device of `operand`, another library's array at `address`."""
     device = getattr(operand, "device", None)
     if isinstance(device, Device):
         return device

@@ -1,4 +1,4 @@
-"""Floor 1. Peer access: kernels of one device that use the memory of another one."""
+"""Floor 1. Peer access: kernels of one device that use the memory of another device."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 _ALREADY_ENABLED = 704
 
-# By the lives of both contexts: a reset ends what was enabled.
+# Pairs of the lives of both contexts: a reset ends the access.
 _enabled: set[tuple[object, object]] = set()
 
-# By ordinals: it is the machine's.
+# By ordinals: the answer depends on the machine alone.
 _answers: dict[tuple[int, int], bool] = {}
 
 
 def can_access_peer(device: Device, other: Device) -> bool:
-    """True if kernels on `device` can be let use the memory of `other`, another device.
+    """True if kernels on `device` can get access to the memory of `other`, another device.
 
-    Copies between the two need no such access: without it, the driver takes them through the host.
+    Copies between the two need no such access: without it, the driver copies through the host.
     (cuDeviceCanAccessPeer)
     """
     key = (device.ordinal, other.ordinal)
@@ -37,8 +37,8 @@ def can_access_peer(device: Device, other: Device) -> bool:
 def enable_peer_access(device: Device, other: Device) -> None:
     """Let kernels on `device` use the memory of `other`, allocated before or later.
 
-    Raises ValueError where the hardware can not. Harmless when it is so already. That other
-    programs of the process gain it, too, costs `other` some time at each allocation.
+    Raises ValueError if the hardware does not support it. Repeated calls are harmless. Other
+    libraries of the process get the access too, which costs `other` some time at each allocation.
     (cuDeviceCanAccessPeer, cuCtxEnablePeerAccess, cuMemPoolSetAccess)
     """
     theirs = other.context.handle()
@@ -52,7 +52,7 @@ def enable_peer_access(device: Device, other: Device) -> None:
     if code and int(code) != _ALREADY_ENABLED:
         raise failure(code, "cuCtxEnablePeerAccess")
     if other.attribute("MEMORY_POOLS_SUPPORTED"):
-        # Memory of pools has access of its own.
+        # Memory of pools has separate access rights.
         pool = check(driver.cuDeviceGetDefaultMemPool(other.ordinal), "cuDeviceGetDefaultMemPool")
         access = driver.CUmemAccessDesc()
         access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE

@@ -1,10 +1,10 @@
-"""Floor 1. Page-locked ("pinned") host memory: what the device copies from and to on its own.
+"""Floor 1. Page-locked ("pinned") host memory, which the device copies from and to by itself.
 
-Copies of it run beside the host's work, and a kernel may use its address directly. It is slow to
-allocate and takes physical memory for good, so allocate once and reuse.
+Its copies run beside the host's work, and a kernel may use its address directly. It is slow to
+allocate and occupies physical memory permanently, so allocate once and reuse.
 
-The memory lives as long as any array upon it: arrays refer to the memory, not to the PinnedBuffer,
-and there is no cycle, so that the last reference frees it without the garbage collector.
+The memory lives as long as any array upon it: arrays refer to the memory, not to the PinnedBuffer.
+There is no cycle, so that the last reference frees the memory without the garbage collector.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _FLAGS = 0x1 | 0x2
 class PinnedBuffer:
     """Page-locked host memory, uninitialised. (cuMemHostAlloc, portable and mapped)
 
-    It belongs to no device, though one must be there: `device` only says whose context asks for
-    it. A size of 0 is allowed. Raises CudaError when no more can be had.
+    It belongs to no device, but its allocation needs one: `device` only selects the context of the
+    call. A size of 0 is allowed. Raises CudaError if no more is available.
     """
 
     __slots__ = ("__weakref__", "_blocks", "_owned", "_ptr", "size_bytes")
@@ -58,7 +58,7 @@ class PinnedBuffer:
         self._ptr = address
         ALLOCATIONS.note(self._owned, address, size, None)
         self.size_bytes = size
-        # What the arrays upon the memory hold on to; it holds the memory. Any thread adds its own.
+        # The base objects of arrays upon the memory, which keep it alive. Any thread adds its own.
         self._blocks: Roll[weakref.ref[Any]] = Roll()
 
     @property
@@ -76,7 +76,7 @@ class PinnedBuffer:
     ) -> NDArray[Any]:
         """A NumPy array upon the memory, which it keeps alive.
 
-        Raises ValueError where it would reach past the buffer.
+        Raises ValueError if the array would reach past the buffer.
         """
         if self._owned.is_closed:
             raise ClosedError("the pinned buffer is closed")
@@ -102,8 +102,8 @@ class PinnedBuffer:
     def close(self) -> None:
         """Free the memory. Closing twice is harmless.
 
-        All work on the device is waited for. Raises ValueError while arrays are still upon the
-        memory. (cuMemFreeHost)
+        Waits for all work on the device. Raises ValueError while arrays are still upon the memory.
+        (cuMemFreeHost)
         """
         if not all(map(_is_gone, self._blocks.all())):
             raise ValueError("arrays are still upon this pinned buffer: drop them first")
@@ -122,8 +122,8 @@ def _is_gone(block: weakref.ref[Any]) -> bool:
 def pinned_empty(shape: Sequence[int] | int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """A NumPy array in page-locked memory, uninitialised; the memory lives as long as it does.
 
-    Copies of such an array run asynchronously: what it holds may be read or written by the
-    device until the stream is synchronized.
+    Copies of such an array run asynchronously: the device may read or write its elements until the
+    stream is synchronized.
     """
     extents = (shape,) if isinstance(shape, int) else tuple(operator.index(n) for n in shape)
     if any(extent < 0 for extent in extents):

@@ -1,4 +1,4 @@
-"""Floor 1. Strides in bytes, and whether elements lie one behind the other in C order."""
+"""Floor 1. Strides in bytes, and the check for contiguous C order."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def contiguous_strides(shape: Sequence[int], item_size: int) -> tuple[int, ...]:
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int] | None, item_size: int) -> bool:
-    """True if the elements lie in C order without gaps; None for strides says that they do.
+    """True if the elements are in C order without gaps; `strides=None` means that they are.
 
-    As in NumPy: the stride of a dimension of length 1 leads nowhere, and an array without elements
-    has no gaps.
+    As in NumPy: the stride of a dimension of length 1 does not matter, and an array without
+    elements has no gaps.
     """
     if strides is None:
         return True

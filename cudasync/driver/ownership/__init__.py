@@ -1,1 +1,1 @@
-"""Floor 1. Who owns a driver handle, and how long it is valid."""
+"""Floor 1. The owners of driver handles, and the handles' lifetimes."""

@@ -1,7 +1,7 @@
-"""Floor 1. One life of a primary context: from its first use, or a reset, to the next reset.
+"""Floor 1. `Life`: a primary context from its first use, or a reset, to the next reset.
 
-What is noted for later is noted here and not with the context. So a thread that is late notes it of
-the life that it was in, and a reset on another thread takes away nothing of the next one.
+Deferred notes belong to the `Life` and not to the context. So a late thread adds its notes to the
+`Life` that it was in, and a reset on another thread removes no note of the next `Life`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from cudasync.driver.memory.in_flight import InFlight
     from cudasync.driver.streams.event import Event
 
-    # What a finaliser noted: how to destroy what.
+    # A finaliser's note: the destroying function and its argument.
     Garbage: TypeAlias = tuple[Callable[[Any], Any], Any]
 
 
 class Life:
-    """What lives in a context until it is reset. Compared by identity: a handle knows its own."""
+    """The objects of a context until its reset. Compared by identity: a handle knows its `Life`."""
 
     __slots__ = (
         "blocking_garbage",
@@ -42,16 +42,16 @@ class Life:
         self.blocking_garbage: deque[Garbage] = deque()
         # Operands, each with the event behind its use.
         self.kept: deque[tuple[Event, object]] = deque()
-        # What has no event behind it: until the device is synchronized.
+        # Operands without an event behind them: kept until the device is synchronized.
         self.kept_for_long: list[object] = []
-        # Of arrays in memory that ends with it.
+        # Forms of arrays in memory that ends with this life.
         self.forms: dict[Any, Form] = {}
-        # What is to refuse from its end on: `refuse()` of each that is alive then.
+        # Objects that refuse use after its end: `refuse()` is called on each that is alive then.
         self.refusing: deque[weakref.ref[Any]] = deque()
 
     def end(self) -> None:
-        """The context was reset. The work is over one way or another: nothing uses what was kept
-        for it, and nothing is left to destroy."""
+        """The context was reset, so its work is over: nothing uses the kept operands, and nothing
+        is left to destroy."""
         for held in (self.in_flight, self.garbage, self.blocking_garbage, self.kept):
             held.clear()
         self.kept_for_long.clear()

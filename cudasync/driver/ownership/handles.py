@@ -1,9 +1,9 @@
-"""Floor 1. The law by which a driver handle lives and ends.
+"""Floor 1. `Owned`: the lifetime of a driver handle.
 
-A handle is alive until it is closed, its device is reset, or its owner is garbage; it is destroyed
-at most once, whoever closes it and however often. A finaliser calls no driver function: the
-garbage collector may run it inside of anything, even inside a driver call, so it only notes what is
-to be destroyed, and the context does so later.
+A handle lives until it is closed, its device is reset, or its owner is garbage. It is destroyed at
+most once, however often and on whichever threads it is closed. A finaliser calls no driver
+function: the garbage collector may run it anywhere, even inside a driver call. So it only notes the
+handle, and the context destroys it later.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _DEINITIALIZED = 4
 class Owned:
     """A handle with one owner.
 
-    What runs once per op looks at the fields itself, since a call of `ready` costs as much as all
-    the rest of it: where `here.token is owned.token is owned.context.token`, the device was not
-    reset and its context is current on this thread. Where that is not so, or `raw` is None,
-    `ready` puts it right or says what is wrong.
+    Code that runs once per op reads the fields itself, since a call of `ready` costs as much as the
+    rest of that code. If `here.token is owned.token is owned.context.token`, the device was not
+    reset, and its context is current on this thread. Otherwise, or if `raw` is None, `ready` makes
+    the context current or raises.
     """
 
     __slots__ = (
@@ -57,12 +57,12 @@ class Owned:
         self._destroy = destroy
         # True if destroying may wait for work of the device.
         self._blocking = blocking
-        # The life of the context that the handle was made in and ends with. That is the one which
-        # this thread has entered for it: the device may have been reset since.
+        # The life of the context that the handle was made in and ends with: the life that this
+        # thread has entered, since the device may have been reset meanwhile.
         self.token = here.token
         # The handle; None once it is closed.
         self.raw: Any = value
-        # A list of one. list.pop is one C call, so exactly one of several closers gets the value.
+        # A list of one. list.pop is one C call, so exactly one of several threads gets the value.
         self._claim = [value]
 
     def get(self) -> Any:
@@ -84,10 +84,10 @@ class Owned:
         return self.raw is None or self.token is not self.context.token
 
     def close(self, destroy: Callable[[Any], Any] | None = None) -> None:
-        """Destroy the handle, with `destroy` if given; harmless when that is done already.
+        """Destroy the handle, with `destroy` if given; harmless if it is destroyed already.
 
-        What earlier work did wrong is not reported here (the driver repeats a sticky error from
-        every call): whoever waits for that work is told.
+        Failures of earlier work are not reported here (every driver call repeats a sticky error):
+        waits for that work report them.
         """
         try:
             value = self._claim.pop()

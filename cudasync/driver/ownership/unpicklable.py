@@ -1,7 +1,7 @@
-"""Floor 1. Objects that mean something in their own process only.
+"""Floor 1. Objects that are valid in their own process only, and refuse pickle and copy.
 
-Left to itself Python pickles the slots of any object, addresses and handles among them, and what
-comes out elsewhere, or as a copy here, looks alive and is not.
+By default Python pickles the slots of any object, including addresses and handles. The unpickled
+object elsewhere, or the copy here, would look alive and be invalid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def unpicklable(instead: str) -> Callable[[type[T]], type[T]]:
-    """A class whose objects can neither be pickled nor copied; `instead` says what can be done."""
+    """Decorate a class so that pickle and copy refuse its objects; `instead` names a remedy."""
 
     def refuse(self: object, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
@@ -26,7 +26,7 @@ def unpicklable(instead: str) -> Callable[[type[T]], type[T]]:
         )
 
     def decorate(made: type[T]) -> type[T]:
-        # pickle and copy both ask for it, whatever the class has.
+        # pickle and copy both call it, whatever else the class defines.
         setattr(made, "__reduce_ex__", refuse)  # noqa: B010
         return made
 

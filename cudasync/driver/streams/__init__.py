@@ -1,1 +1,1 @@
-"""Floor 1. Streams and events, which of them is meant, and what they enqueue by themselves."""
+"""Floor 1. Streams and events: the current stream, waits, and calls of native functions."""

@@ -1,7 +1,7 @@
-"""Floor 1. A stream that somebody else owns: a default stream, or another library's.
+"""Floor 1. A stream with another owner: a default stream, or another library's stream.
 
-It is entered, recorded and waited for like one of ours, and never destroyed. This object is
-nobody's for long, so what work on it still uses is kept by the device and not by the stream.
+It is entered, recorded and waited for like one of ours, and never destroyed. The object may be
+short-lived, so the device keeps the operands of its work, and not the stream.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PER_THREAD = 2
 
 
 class BorrowedStream(Stream):
-    """The handle of a stream, and what must not go before it."""
+    """The handle of a stream, and the object that must outlive the handle's use."""
 
     __slots__ = ("_is_default", "_lender")
 
@@ -52,7 +52,7 @@ class BorrowedStream(Stream):
 
     def enter(self) -> Any:
         if self._is_default:
-            # What its handle means depends on the context that is current.
+            # The meaning of its handle depends on the current context.
             self.device.context.enter_anew()
         else:
             self.device.context.enter()
@@ -68,17 +68,17 @@ class BorrowedStream(Stream):
             self.device.context.keep_behind(self.record(), operand)
 
     def close(self) -> None:
-        """It stays as it is."""
+        """Does nothing: the stream belongs to its owner."""
 
     def _record_tail(self) -> Event:
         return self.record()
 
 
 def lent(handle: int, device: DeviceLike | None, lender: object) -> BorrowedStream:
-    """The stream of that handle, which lives as long as `lender` as far as is known.
+    """The stream of a handle, assumed to live as long as `lender`.
 
-    `device` is whose default stream is meant by one. Raises ValueError for a negative handle,
-    CudaError for one that the driver does not know.
+    `device` is the device of a default stream. Raises ValueError for a negative handle, CudaError
+    for a handle that the driver does not know.
     """
     if handle < 0:
         raise ValueError(f"{handle} is not the handle of a stream")

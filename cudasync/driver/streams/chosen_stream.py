@@ -1,4 +1,4 @@
-"""Floor 1. Which stream is meant: the one that was given, the current one, or a default stream."""
+"""Floor 1. The stream of a call: the given stream, the current stream, or a default stream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _legacy: dict[Device, Stream] = {}
 def current_stream(device: DeviceLike | None = None) -> Stream:
     """The innermost stream of `device` entered with `with` here, else its legacy default stream.
 
-    Without a device: the innermost stream of all, else that of the current device.
+    Without a device: the innermost stream of all, else the current device's legacy default stream.
     """
     here = entered.get()
     if device is None:
@@ -45,7 +45,7 @@ def current_stream(device: DeviceLike | None = None) -> Stream:
 def as_stream(stream: StreamLike | None, device: Device | None = None) -> Stream:
     """`stream` as a Stream: the current one for None, another library's as borrowed.
 
-    `device` is whose default stream is meant by one. Raises TypeError for anything without
+    `device` is the device of a default stream. Raises TypeError for anything without
     `__cuda_stream__`.
     """
     if isinstance(stream, Stream):

@@ -1,4 +1,4 @@
-"""Floor 1. What is current: the streams entered with `with`, and the device chosen with `use`.
+"""Floor 1. The current streams, entered by `with`, and the current device, chosen by `use`.
 
 Entered streams belong to the thread or asyncio task that entered them (a context variable); the
 chosen device belongs to the thread, as CUDA's current context does.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Entered(NamedTuple):
-    """A stream entered with `with`, and those entered before it; never changed."""
+    """A stream entered with `with`, and the streams entered before it; never changed."""
 
     stream: Stream
     outer: Entered | None
@@ -37,7 +37,7 @@ _here = _Here()
 
 
 def current_device() -> Device:
-    """The device of the innermost `with stream:`, else that last `use`d here, else device 0."""
+    """The device of the innermost `with stream:`, else the last `use`d here, else device 0."""
     innermost = entered.get()
     while innermost is not None:
         device = innermost.stream.fixed_device
@@ -48,10 +48,10 @@ def current_device() -> Device:
 
 
 def given_device(device: DeviceLike | None) -> Device:
-    """The device that is meant by a `device=`: the current one by None."""
+    """The device of a `device=` argument: the current device for None."""
     return current_device() if device is None else as_device(device)
 
 
 def choose_device(device: Device) -> None:
-    """Make `device` the one that counts as current on this thread, outside of any `with`."""
+    """Make `device` the current device of this thread, outside any `with`."""
     _here.device = device

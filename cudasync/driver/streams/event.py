@@ -1,7 +1,7 @@
-"""Floor 1. An event: a place in a stream's work that others can wait for.
+"""Floor 1. `Event`: a place in a stream's work that other streams and the host can wait for.
 
-An event stands for its last recording. A wait takes the recording there is when it is called;
-recording anew does not move it.
+An event stands for its last recording. A wait uses the recording at the time of its call; a later
+recording does not change it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Event:
         Without a stream: on the current stream of the event's device. Returns at once.
         Raises ValueError for a stream of another device. (cuEventRecord)
         """
-        # Here, since streams are built upon this file.
+        # Imported here, since streams import this file.
         from cudasync.driver.streams.chosen_stream import as_stream
 
         target = as_stream(stream, self._device)
@@ -77,7 +77,7 @@ class Event:
     def query(self) -> bool:
         """True if the last recording was reached, or there is none. Never blocks. (cuEventQuery)
 
-        Raises CudaError for what went wrong in work of the device.
+        Raises CudaError for a failure of work on the device.
         """
         owned = self.owned
         raw = owned.raw
@@ -93,8 +93,8 @@ class Event:
     def synchronize(self) -> None:
         """Block until the last recording is reached, with the GIL released.
 
-        Returns at once if there is none. Raises CudaError for what went wrong in work of the
-        device. (cuEventSynchronize)
+        Returns at once if there is none. Raises CudaError for a failure of work on the device.
+        (cuEventSynchronize)
         """
         code = driver.cuEventSynchronize(self.owned.ready())[0]
         if code:
@@ -103,8 +103,8 @@ class Event:
     def elapsed_ms(self, start: Event) -> float:
         """Milliseconds from the recording of `start` to this one's.
 
-        Both events need `timing=True` and a recording, else ValueError; where one of them is not
-        reached yet the driver answers CUDA_ERROR_NOT_READY. (cuEventElapsedTime)
+        Both events need `timing=True` and a recording, else ValueError; if one of them is not
+        reached yet, the driver answers CUDA_ERROR_NOT_READY. (cuEventElapsedTime)
         """
         for event, role in ((start, "start"), (self, "end")):
             if not event.timing:
@@ -117,7 +117,7 @@ class Event:
         return float(check(answer, "cuEventElapsedTime"))
 
     def close(self) -> None:
-        """Destroy the event; who waits for it already goes on. Closing twice is harmless.
+        """Destroy the event; present waits are not affected. Closing twice is harmless.
 
         (cuEventDestroy)
         """

@@ -1,8 +1,8 @@
-"""Floor 1. cuLaunchHostFunc, called past the binding.
+"""Floor 1. cuLaunchHostFunc, called without the binding.
 
-The binding wraps the function it is given in one of its own that takes the GIL on the driver's
-thread, which is what must not happen there: a thread that holds the GIL may be waiting for that
-very stream. So the address comes from cuGetProcAddress and is called through ctypes.
+The binding wraps the given function in its own function, which takes the GIL on the driver's
+thread. That can deadlock: a thread that holds the GIL may wait for that stream. So the address
+comes from cuGetProcAddress and is called through ctypes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
-# The version of CUDA that brought the function, as cuGetProcAddress counts.
+# The version of CUDA that introduced the function, as cuGetProcAddress counts.
 _SINCE = 10000
 
 _entry: Callable[[int, int, int], int] | None = None
 
 
 def refuse_python(function: object) -> None:
-    """TypeError or ValueError for anything but the address of a native function."""
+    """Raise TypeError or ValueError for anything but the address of a native function."""
     if isinstance(function, bool) or not isinstance(function, int):
         raise TypeError(
             "a host function is given by the address of a native one, "

@@ -1,10 +1,10 @@
-"""Floor 1. Stream captures that the program has under way: what we do on the side keeps them whole.
+"""Floor 1. Stream captures of the program: internal driver calls must not invalidate them.
 
-While a stream is captured, the driver takes some calls for unsafe: a query of any event, freeing
-and allocating memory. It refuses them and invalidates the capture; on which threads, the modes
-decide. Our books have nothing to do with what is captured, so they are kept in relaxed mode, in
-which a thread answers for itself. That does not cover the captured streams themselves: these
-are not asked anything, and no event of ours is recorded on them.
+While a stream is captured, the driver regards some calls as unsafe: a query of any event, frees and
+allocations of memory. It refuses them and invalidates the capture; the modes decide on which
+threads. The library's internal calls do not concern the captured work, so they use relaxed mode, in
+which the thread takes responsibility. That does not cover the captured streams themselves: they are
+not queried, and no event of ours is recorded on them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NONE = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
 
 
 def exchange(mode: Any) -> Any:
-    """Set the calling thread's mode; returns the one before. The driver is initialised.
+    """Set the calling thread's mode; return the previous mode. The driver must be initialised.
 
     (cuThreadExchangeStreamCaptureMode)
     """
@@ -29,7 +29,7 @@ def exchange(mode: Any) -> Any:
 
 
 class Relaxed:
-    """`with Relaxed():` calls inside disturb no capture, but of a stream that they name."""
+    """`with Relaxed():` calls inside disturb no capture, except of a stream that they name."""
 
     __slots__ = ("_before",)
 
@@ -46,10 +46,10 @@ class Relaxed:
 
 
 def is_captured(raw: Any) -> bool:
-    """True if what is enqueued on the stream now goes into a graph; asking disturbs nothing.
+    """True if work enqueued on the stream now goes into a graph; the query disturbs nothing.
 
-    Also of the legacy default stream while a stream that waits for it is captured, and of a stream
-    that the driver does not know any more. (cuStreamIsCapturing)
+    Also True for the legacy default stream while a stream that waits for it is captured, and for a
+    stream that the driver does not know any more. (cuStreamIsCapturing)
     """
     code, status = driver.cuStreamIsCapturing(raw)
     return bool(code) or status != _NONE

@@ -1,7 +1,7 @@
-"""Floor 1. A stream: work that the device does in order, one thing after the other.
+"""Floor 1. `Stream`: work that the device does in order.
 
 Every function that takes a stream takes any object with `__cuda_stream__` (cuda.core, CuPy, PyTorch
-and numba have it), or nothing, which means the current stream: that of the innermost
+and numba have it), or nothing, which means the current stream: the stream of the innermost
 `with stream:` on this thread, else the device's legacy default stream.
 """
 
@@ -40,12 +40,12 @@ _NOT_READY = 600
 
 @unpicklable("make a Stream there")
 class Stream:
-    """A queue of work that the device does in order, beside that of other streams.
+    """A queue of work that the device does in order, concurrently with other streams.
 
-    The stream does not wait for the legacy default stream nor it for the stream
-    (CU_STREAM_NON_BLOCKING). A smaller `priority` goes first; the device clamps it to what it
-    has. `with stream:` makes it the current stream of this thread (or asyncio task). Any thread
-    may use a stream; what two threads enqueue at once is ordered one way or the other.
+    The stream and the legacy default stream do not wait for each other (CU_STREAM_NON_BLOCKING). A
+    smaller `priority` goes first; the device clamps it to its range. `with stream:` makes it the
+    current stream of this thread (or asyncio task). Any thread may use a stream; work that two
+    threads enqueue at once gets either order.
     """
 
     __slots__ = (
@@ -77,28 +77,28 @@ class Stream:
             life.in_flight.discard(in_flight)
             return driver.cuStreamDestroy(raw)
 
-        # None only for a default stream that means whichever device is current.
+        # None only for a default stream of whichever device is current.
         self.fixed_device: Device | None = device
         self.priority = priority
         self._raw: Any = raw
-        # None where somebody else owns it: see `borrowed_stream`. Blocking, so that a forgotten
-        # stream's work, and what it uses, is not cut short.
+        # None for a foreign owner: see `borrowed_stream`. Blocking, so that the work and operands
+        # of a forgotten stream are not cut short.
         self._owned: Owned | None = Owned(context, raw, destroy, noun="stream", blocking=True)
         self._in_flight = in_flight
         self._tail: Event | None = None
-        # Memory that a library's work on this stream may use, and no other: see `blas.handles`.
+        # Workspace for a library's work on this stream alone: see `blas.handles`.
         self.workspace: Owned | None = None
 
     @classmethod
     def from_handle(cls, handle: SupportsIndex, device: DeviceLike | None = None) -> Stream:
         """Another library's stream, by its CUstream as an integer: borrowed, never destroyed here.
 
-        The caller sees to it that the stream outlives its use. 0 and 1 are the legacy default
-        stream, 2 is the per-thread one, each of `device` (or the current one); of any other the
-        driver knows the device. Raises ValueError for a negative handle, CudaError for one that
-        the driver does not know. (cuStreamGetCtx)
+        The caller must keep the stream alive during its use. 0 and 1 are the legacy default stream,
+        2 is the per-thread one, each of `device` (or the current device); for any other handle the
+        driver knows the device. Raises ValueError for a negative handle, CudaError for a handle
+        that the driver does not know. (cuStreamGetCtx)
         """
-        # Here and below, since the files named are built upon this one.
+        # Imported here and below, since these files import this one.
         from cudasync.driver.streams.borrowed_stream import lent
 
         return lent(operator.index(handle), device, None)
@@ -107,7 +107,7 @@ class Stream:
     def from_object(cls, stream: StreamLike, device: DeviceLike | None = None) -> Stream:
         """Another library's stream, by its `__cuda_stream__`: borrowed, never destroyed here.
 
-        The object is kept alive; a Stream is returned as it is. `device` as in `from_handle`.
+        The object is kept alive; a Stream is returned unchanged. `device` as in `from_handle`.
         Raises TypeError for an object without `__cuda_stream__`.
         """
         if isinstance(stream, Stream):
@@ -118,7 +118,7 @@ class Stream:
 
     @property
     def device(self) -> Device:
-        """Where the stream's work runs. For a default stream: this thread's current device."""
+        """The device of the stream's work. For a default stream: this thread's current device."""
         return self.fixed_device or current_device()
 
     @property
@@ -132,7 +132,7 @@ class Stream:
 
     @property
     def is_owned(self) -> bool:
-        """False for a default stream and for one that another library owns."""
+        """False for a default stream and for a stream that another library owns."""
         return True
 
     def enter(self) -> Any:
@@ -150,7 +150,7 @@ class Stream:
     def synchronize(self) -> None:
         """Block until all work enqueued so far is done, with the GIL released.
 
-        Raises CudaError for what went wrong in that work. (cuStreamSynchronize)
+        Raises CudaError for a failure of that work. (cuStreamSynchronize)
         """
         raw = self.enter()
         taken = self._in_flight.take()
@@ -175,7 +175,7 @@ class Stream:
     def keep(self, operand: object, size_bytes: int = 0) -> None:
         """Keep `operand` alive until the work enqueued so far has run.
 
-        What is captured has not run then: its operands are for the owner of the graph to keep.
+        Captured work does not run then: the owner of the graph must keep its operands.
         """
         self._in_flight.keep(self, operand, size_bytes)
 
@@ -185,18 +185,18 @@ class Stream:
         return self._owned
 
     def capture(self, mode: CaptureMode = "thread_local") -> Capture:
-        """`with stream.capture() as graph:` what is enqueued on it inside goes into the graph, and
-        does not run; `graph.instantiate()` makes of it what can be launched.
+        """`with stream.capture() as graph:` captures work that is enqueued on the stream inside:
+        the work goes into the graph and does not run. `graph.instantiate()` makes it launchable.
 
-        `mode` says of which threads the driver refuses calls that can not be captured, such as a
-        synchronisation: "global" of all, "thread_local" of this one, "relaxed" of none. Memory that
-        is used must live as long as the graph. An exception inside ends the capture.
+        `mode` selects the threads whose calls the driver refuses if they cannot be captured, such
+        as a synchronisation: "global" all, "thread_local" this thread, "relaxed" none. Memory that
+        the work uses must live as long as the graph. An exception inside ends the capture.
 
         Raises CudaError for a stream that is captured already, and at the end for a stream that
         joined and was not waited for; ValueError for the legacy default stream.
         (cuStreamBeginCaptureToGraph, cuStreamEndCapture)
         """
-        # Here, since graphs are built upon this file.
+        # Imported here, since graphs import this file.
         from cudasync.driver.graph.capture import Capture
 
         return Capture(self, mode)
@@ -204,11 +204,11 @@ class Stream:
     def close(self) -> None:
         """Destroy the stream; its enqueued work still runs. Closing twice is harmless.
 
-        Another library's stream, or a default one, stays as it is. (cuStreamDestroy)
+        Another library's stream, or a default stream, is not destroyed. (cuStreamDestroy)
         """
         if not self._own.is_closed and len(self._in_flight):
             taken = self._in_flight.take()
-            with suppress(CudasyncError):  # In a context that is dead nothing uses them.
+            with suppress(CudasyncError):  # In a dead context nothing uses the operands.
                 marker = None if is_captured(self._raw) else self.record()
                 self._own.context.keep_behind(marker, taken)
         self._own.close()

@@ -1,7 +1,7 @@
-"""Floor 1. What a stream enqueues by itself: events, waits, and calls of native functions.
+"""Floor 1. Commands of a stream: events, waits, and calls of native functions.
 
-All of these are methods of `Stream`. An event that is recorded, or waited for, costs one driver
-call; the quick way to it is where all handles are of the context that is current.
+All functions here are methods of `Stream`. A record of an event, or a wait for one, costs one
+driver call; the fast path is for handles of the current context.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def record(self: Stream, event: Event | None = None) -> Event:
 def wait(self: Stream, other: Event | StreamLike) -> None:
     """Make later work here wait for an event's last recording, or for a stream's work so far.
 
-    Returns at once; the host does not wait. An event or stream of another device will do. An
-    event that was never recorded is not waited for. (cuStreamWaitEvent)
+    Returns at once; the host does not wait. The event or stream may be of another device. An event
+    that was never recorded is not waited for. (cuStreamWaitEvent)
     """
     if not isinstance(other, Event):
         from cudasync.driver.streams.chosen_stream import as_stream
@@ -55,7 +55,7 @@ def wait(self: Stream, other: Event | StreamLike) -> None:
     onto = raw = None
     if owned is not None and here.token is owned.token is owned.context.token:
         onto = owned.raw
-        # It may be an event of another device.
+        # The event may be of another device.
         if theirs.token is theirs.context.token:
             raw = theirs.raw
     if onto is None or raw is None:
@@ -68,8 +68,8 @@ def wait(self: Stream, other: Event | StreamLike) -> None:
 def record_tail(self: Stream) -> Event:
     """The stream's own event, recorded behind its work so far.
 
-    Sharing one between threads is sound: a recording that another thread makes in between
-    is later, so waiting for it waits for no less, and only for work enqueued before it.
+    Threads may share the event: a recording of another thread in between is later, so a wait for it
+    covers no less work, and only work enqueued before it.
     """
     tail = self._tail
     if tail is None or tail.is_closed:
@@ -80,16 +80,16 @@ def record_tail(self: Stream) -> Event:
 def launch_host(self: Stream, function: int, user_data: int = 0) -> None:
     """Call the native `function(void *user_data)` once all earlier work is done.
 
-    `function` is the address of machine code that touches no Python (libc's sem_post will do)
-    and makes no CUDA call: it runs on the driver's own thread, where waiting for the GIL can
-    deadlock. Later work of the stream waits for it. Returns at once. (cuLaunchHostFunc)
+    `function` is the address of machine code that uses no Python (for instance libc's sem_post) and
+    makes no CUDA call: it runs on the driver's own thread, where a wait for the GIL can deadlock.
+    Later work of the stream waits for it. Returns at once. (cuLaunchHostFunc)
     """
     refuse_python(function)
     launch_host_function(int(self.enter()), function, user_data)
 
 
 def wait_value(self: Stream, address: int, value: int) -> None:
-    """Make later work wait until the 32-bit word at `address` has come to `value` or past it.
+    """Make later work wait until the 32-bit word at `address` has reached or passed `value`.
 
     `address` is in device memory or page-locked host memory; "past" is by the sign of the
     difference, modulo 2**32. Returns at once. (cuStreamWaitValue32, CU_STREAM_WAIT_VALUE_GEQ)

@@ -75,7 +75,7 @@ def push(
             given[0].latest_batch = Batch(sequence, accesses, device, names)
     else:
         enqueue = partial(_enqueue_each, [step.call for step in steps])
-        # The serial engine already calls functions with the thread inside the op.
+        # The serial engine itself tracks the op that it runs.
         has_functions = len(launches) < len(steps)
         bind = _inside if has_functions and engine._serial is None else _with_op
     if engine._is_direct and not priority:

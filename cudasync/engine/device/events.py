@@ -1,8 +1,8 @@
 """Floor 2. Reused events: a ring per device.
 
-When an op is over, the one thread whose outcome counts (`completion`) returns the op's event to the
-ring. Meanwhile another thread may be about to wait for the event, and would then wait for its next
-record. So a waiter *pins* the event first:
+When an op is over, the thread with the accepted outcome (`completion`) returns the op's event to
+the ring. Meanwhile another thread may be about to wait for the event, and would then wait for its
+next record. So a waiter *pins* the event first:
 
 - it adds a pin to the event, sets `op._is_awaited`, then looks at `op.finished`;
 - the ender of the op sets `finished`, then looks at `_is_awaited`, and leaves a pinned event to the

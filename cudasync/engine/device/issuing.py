@@ -44,7 +44,7 @@ class Issuer:
         self, ledger: Ledger, on_device: Callable[[], None], *, streams: int, timing: bool
     ) -> None:
         self.ledger = ledger
-        # The pool that issues ops whose driver calls may block; set by the engine.
+        # The pool that issues ops with driver calls that may block; set by the engine.
         self.blocking: Place
         # Called at the first use of a device.
         self._on_device = on_device

@@ -11,12 +11,12 @@ from typing import Any
 from cudasync.engine.device.completion import Ending
 
 # A dict, so that an op stays in it until it is issued, and may be removed twice. It also holds
-# fences, and endings of ops whose predecessors are all over.
+# fences, and endings of ops after their last predecessor.
 READY: dict[Any, None] = {}
 
 
 def settle() -> None:
-    """Issue and end what is ready. Waits for no thread."""
+    """Issue and end everything that is ready. Waits for no thread."""
     while READY:
         for each in list(READY):
             if isinstance(each, Ending):

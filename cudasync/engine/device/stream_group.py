@@ -51,7 +51,7 @@ class StreamGroup:
         self.most = most
         self.priority = priority
         self.is_parallel = is_parallel
-        # The group whose ops may follow the last op of a stream here.
+        # Ops of this group may follow the last op of a stream here.
         self.followers = self if followers is None else followers
         # Only grows, by one append each time.
         self.timelines: list[Timeline] = []

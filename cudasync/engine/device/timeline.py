@@ -44,7 +44,7 @@ class Timeline:
 
     def __init__(self, streams: DeviceStreams, name: str, group: StreamGroup) -> None:
         self.streams = streams
-        # The group whose ops may follow the last op here.
+        # Ops of this group may follow the last op here.
         self.followers = group.followers
         self.device = streams.device
         self.name = name

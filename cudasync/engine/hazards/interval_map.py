@@ -155,7 +155,7 @@ class IntervalMap:
     def note_untouched(self, region: Region) -> None:
         """Note in `exact` that no range touches `region`, until the ranges change."""
         if len(self.exact) >= MOST_EXACT:
-            # A program whose memory always moves may change no range.
+            # A program that always uses new memory may change no range.
             self.exact = {}
         self.exact[region] = None
 
@@ -188,7 +188,7 @@ class IntervalMap:
             self._replace(region, [])
 
     def sweep(self) -> None:
-        """Once the map has doubled, drop the ranges whose history no longer matters."""
+        """Once the map has doubled, drop the ranges with a history that no longer matters."""
         if len(self.entries) >= self.sweep_at:
             self.exact = {}
             self.entries = [entry for entry in self.entries if not entry[2].is_quiet]

@@ -52,8 +52,8 @@ def drain(worker: Worker) -> bool:
     segment, heap, token = mine.segment, pool.heap, worker.token
     entries, base, epoch, start = segment.entries, segment.base, mine.histories_of, mine.done
     assert start is not None
-    # `own` is the engine whose plain ops may run at once; no op has the worker as its engine.
-    # `places` are the places whose other ops may.
+    # Plain ops of the engine `own` may run at once; no op has the worker as its engine. Other ops
+    # may if their place is in `places`.
     own: object = worker
     places: tuple[object, ...] = ()
     owner = pool.owner()

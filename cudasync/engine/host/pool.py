@@ -1,9 +1,9 @@
 """Floor 2. Worker pools: threads that plan host ops and run them.
 
 A worker takes ready ops, larger priority first, then in push order. If there are none, it becomes
-the combiner and drains the log. It runs each op of its own pool that nothing blocks at once: such
-an op never gets a node, and a program of short ops never builds a dependency. If the op turns out
-to be long, another thread takes over planning meanwhile.
+the combiner and drains the log. It runs each unblocked op of its own pool at once: such an op never
+gets a node, and a program of short ops never builds a dependency. If the op turns out to be long,
+another thread takes over planning meanwhile.
 
 `searching` holds the workers that will look at the log without a ring; a push that finds it empty
 rings. A worker first leaves `searching`, then looks at the log once more; a push first appends,

@@ -168,7 +168,7 @@ class Worker:
         del fn, op, failure, sources
 
     def _issue(self, op: Op) -> None:
-        """Issue a device op whose driver calls may block, unless another thread has claimed it."""
+        """Issue a device op that may block in the driver, unless another thread has claimed it."""
         issuer: Any = op._pool
         self.op = op
         issuer.issue(op)

@@ -76,7 +76,7 @@ class Epoch:
         # that entry has the index `first`.
         self.restarts = 0
         self.first = -1
-        # The number of the epoch whose histories are in use.
+        # The number of the epoch that the histories in use belong to.
         self.histories_of = number
         self.predecessor = predecessor
         # Shared by all epochs of the log.

@@ -174,7 +174,7 @@ def is_planned(op: Op) -> bool:
 
 
 def finish(op: Op) -> None:
-    """End `op`, whose result or failure is written. Harmless to repeat, also concurrently."""
+    """End `op`, after its result or failure is written. Harmless to repeat, also concurrently."""
     op.finished = True
     node = op._node
     if node is not None:

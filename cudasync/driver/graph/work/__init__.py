@@ -1,7 +1,7 @@
-"""Floor 1, graphs. What a node does: a file for each kind, all of one form.
+"""Floor 1, graphs. The work of a node: a file for each kind, all with one interface.
 
-A `Work` knows the driver's calls for its kind: to add a node of it, and to change it in what was
-instantiated. What it refers to is kept alive by the graph.
+A `Work` knows the driver's calls for its kind: to add a node, and to change the node in an
+executable graph. The graph keeps the work's operands alive.
 """
 
 from __future__ import annotations

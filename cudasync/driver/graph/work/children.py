@@ -1,4 +1,4 @@
-"""Floor 1, graphs. A graph within a graph."""
+"""Floor 1, graphs. Child nodes: a graph within a graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Child(Work):
-    """A copy of another graph as it is now. (cuGraphAddChildGraphNode)"""
+    """A copy of another graph in its present state. (cuGraphAddChildGraphNode)"""
 
     kind = "graph"
     add = "cuGraphAddChildGraphNode"

@@ -1,4 +1,4 @@
-"""Floor 1, graphs. Graphs that a launch runs if a condition holds, or as long as it does.
+"""Floor 1, graphs. Conditional nodes: bodies that run if, or while, a condition holds.
 
 The condition is a number beside the graph. A kernel sets it, by `cudaGraphSetConditional(handle,
 value)` of the device runtime; each launch begins with its default.
@@ -26,7 +26,7 @@ _TYPES = {
 
 
 class Conditional(Work):
-    """Bodies of one condition: "if" with one, or a second that runs otherwise; "while" with one.
+    """Bodies of one condition: "if" with one body, or a second for the else; "while" with one.
 
     Once the node is added, `bodies` are the driver's graphs for them. (cuGraphAddNode)
     """
@@ -56,7 +56,7 @@ class Conditional(Work):
 
     @property
     def bodies(self) -> list[Any]:
-        """The driver's handles, owned by the graph that the node is in."""
+        """The driver's handles, owned by the node's graph."""
         assert self._params is not None
         found: list[Any] = self._params.conditional.phGraph_out[: self._count]
         return found

@@ -1,4 +1,4 @@
-"""Floor 1, graphs. A copy, of bytes in a row or of rows."""
+"""Floor 1, graphs. Copy nodes, of contiguous bytes or of rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Copy(Work):
     """A copy from one piece of memory to another, on the host or any device.
 
-    Both are of one size, or `rows` says how many rows of `size_bytes` each there are, and how far
-    apart. (cuGraphAddMemcpyNode)
+    Both have one size, or `rows` gives the number of rows of `size_bytes` each, and their pitches
+    in the target and the source. (cuGraphAddMemcpyNode)
     """
 
     kind = "memcpy"

@@ -1,4 +1,4 @@
-"""Floor 1, graphs. Events: recorded and waited for by each launch."""
+"""Floor 1, graphs. Event nodes: each launch records an event, or waits for one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Record(Work):
-    """The event is recorded. (cuGraphAddEventRecordNode)"""
+    """Records an event. (cuGraphAddEventRecordNode)"""
 
     kind = "event_record"
     add = "cuGraphAddEventRecordNode"
@@ -30,7 +30,7 @@ class Record(Work):
 
 
 class WaitFor(Work):
-    """What comes after it waits for the event's latest record. (cuGraphAddEventWaitNode)"""
+    """Lets later nodes wait for the event's latest record. (cuGraphAddEventWaitNode)"""
 
     kind = "wait_event"
     add = "cuGraphAddEventWaitNode"

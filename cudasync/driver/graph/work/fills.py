@@ -1,4 +1,4 @@
-"""Floor 1, graphs. A fill of device memory with one value."""
+"""Floor 1, graphs. Fill nodes: device memory is set to one value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Fill(Work):
-    """Every element of device memory set to one value, as `memset_async` takes them.
+    """Sets every element of device memory to one value; the arguments are `memset_async`'s.
 
     (cuGraphAddMemsetNode)
     """

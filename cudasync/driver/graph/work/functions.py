@@ -1,4 +1,4 @@
-"""Floor 1, graphs. A C function that the driver calls on the host."""
+"""Floor 1, graphs. Host nodes: a C function that the driver calls on the host."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class HostFunction(Work):
-    """A C function `void (*)(void *data)`, by its address, which numba's `cfunc` has, for instance.
+    """A C function `void (*)(void *data)`, by its address, for instance from numba's `cfunc`.
 
-    The driver calls it on a thread of its own, where no call of the driver is allowed. No Python
-    function: one would take the interpreter where nobody can be waited for; put that behind the
-    graph, as an op of an engine. What the address belongs to is given as `keeps`, or kept alive by
-    the caller. (cuGraphAddHostNode)
+    The driver calls it on its own thread, where driver calls are not allowed. A Python function is
+    not allowed, since it would wait for the GIL there; push it behind the graph, as an op of an
+    engine. The owner of the address is passed as `keeps`, or the caller keeps it alive.
+    (cuGraphAddHostNode)
     """
 
     kind = "host"

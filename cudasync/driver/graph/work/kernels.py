@@ -1,4 +1,4 @@
-"""Floor 1, graphs. A launch of a kernel."""
+"""Floor 1, graphs. Kernel nodes: a launch of a kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Kernel(Work):
-    """A launch with the arguments as they are now. (cuGraphAddKernelNode)"""
+    """A launch with its present arguments. (cuGraphAddKernelNode)"""
 
     kind = "kernel"
     add = "cuGraphAddKernelNode"

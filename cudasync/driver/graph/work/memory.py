@@ -1,4 +1,4 @@
-"""Floor 1, graphs. Memory that a graph allocates and frees, at an address known beforehand."""
+"""Floor 1, graphs. Allocation and free nodes: memory at an address known beforehand."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Allocate(Work):
-    """Memory of the graph's device; once the node is added, `ptr` is where.
+    """Allocates memory of the graph's device; once the node is added, `ptr` is its address.
 
-    It is there from the node on until it is freed: by a node of this graph, or of another one that
-    is launched later. (cuGraphAddMemAllocNode)
+    The memory exists from the node on until it is freed: by a node of this graph, or of another
+    graph that is launched later. (cuGraphAddMemAllocNode)
     """
 
     kind = "mem_alloc"
@@ -40,14 +40,14 @@ class Allocate(Work):
 
     @property
     def ptr(self) -> int:
-        """The address; ValueError before the node is added."""
+        """The address. Raises ValueError before the node is added."""
         if self._params is None:
             raise ValueError("the memory has no address before its node is added to a graph")
         return int(self._params.dptr)
 
 
 class Free(Work):
-    """The end of memory that a graph allocated. (cuGraphAddMemFreeNode)"""
+    """Frees memory that a graph allocated. (cuGraphAddMemFreeNode)"""
 
     kind = "mem_free"
     add = "cuGraphAddMemFreeNode"

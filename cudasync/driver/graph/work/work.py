@@ -1,4 +1,4 @@
-"""Floor 1, graphs. The form that all kinds of work have."""
+"""Floor 1, graphs. `Work`, the interface of all kinds of nodes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
 
 
 class Work:
-    """What one node does. `params` are what the driver's calls take behind the node."""
+    """The work of one node. `params` are the last arguments of the driver's calls."""
 
-    # As `GraphNode.kind` names it.
+    # The kind, as in `GraphNode.kind`.
     kind: ClassVar[str]
-    # The driver's functions; "" where nothing can be changed.
+    # The names of the driver's functions; "" if the node cannot be changed.
     add: ClassVar[str]
     change: ClassVar[str] = ""
 
     def params(self, device: Device) -> tuple[Any, ...]:
-        """For a graph of `device`. Raises ValueError for what is of another device, ClosedError for
-        what is closed."""
+        """The arguments for a graph of `device`. Raises ValueError for work of another device,
+        ClosedError for a closed object."""
         raise NotImplementedError
 
     @property
     def keeps(self) -> object:
-        """What has to live as long as the node."""
+        """The object that must live as long as the node."""
         return self
