@@ -29,7 +29,7 @@ class PhotoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Photo:
-    """A picture file whose header has been read; `decode` gives `width` and `height`."""
+    """A picture file with its header read; `width` and `height` are the decoded picture's."""
 
     path: Path
     width: int

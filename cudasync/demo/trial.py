@@ -64,7 +64,7 @@ def run_trial(
 ) -> Verdict:
     """Enhance `photo` once serially, `repeat` times asynchronously and once in NumPy.
 
-    `progress` is called at the begin of each part. With `profile` the asynchronous part is
+    `progress` is called at the start of each part. With `profile` the asynchronous part is
     profiled.
     Raises `OpError` if an op fails.
     """

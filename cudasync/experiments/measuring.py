@@ -74,7 +74,7 @@ def measure(
 ) -> Measurement:
     """Run `experiment` once serially, then each way once unmeasured and `rounds` times measured.
 
-    `progress` is called at the begin of each part. Raises `OpError` if an op fails.
+    `progress` is called at the start of each part. Raises `OpError` if an op fails.
     """
     progress(f"{experiment.name}: serial engine")
     slow, fast = list(experiment.ways)[-2:]

@@ -47,7 +47,7 @@ def run_rounds(
 ) -> Record:
     """Run every way of `experiment` for `rounds` rounds, and compare the results with `right`.
 
-    `progress` is called at the begin of each part. Raises `OpError` if an op fails.
+    `progress` is called at the start of each part. Raises `OpError` if an op fails.
     """
     record = Record(device_clock_is_wall_clock())
     for first in range(0, rounds, _ROUNDS_OF_AN_ENGINE):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Optimizer:
     """A way to change a weight by a gradient: `name`, `settings`, and the state of a key.
 
-    All optimizers take `learning_rate`, `weight_decay` (added to the gradient as
-    `weight_decay * weight`), `rescale` (a factor of every gradient) and `clip` (a bound of the
-    rescaled gradient, or None).
+    All optimizers take `learning_rate`, `weight_decay`, `rescale` and `clip`. `weight_decay *
+    weight` is added to the gradient, `rescale` is a factor of every gradient, and `clip` is a bound
+    of the rescaled gradient, or None.
     """
 
     name: ClassVar[str]

@@ -34,8 +34,8 @@ class CopiesStore(KVStore):
     """A store with an array for each key in this process.
 
     "local" sums and updates on the CPU, "device" on the device of the key's first value. With
-    `between` the device is that of the workers' communicator. With `across` the devices of this
-    process sum by a communicator.
+    `between`, sums and updates are on the device of the workers' communicator. With `across` the
+    devices of this process sum by a communicator.
     """
 
     def __init__(

@@ -84,9 +84,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A stream or worker: its busy and idle time on its clock, and the reasons of idle time.
+    """A stream or worker: its busy and idle time on its clock, and the reasons for idle time.
 
-    The reason is the wait of the next op, and then, on the wall clock, the begin of this op once it
+    The reason is the wait of the next op, and then, on the wall clock, the start of this op once it
     was ready.
     """
 

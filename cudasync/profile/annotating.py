@@ -170,7 +170,7 @@ def records(spans: Sequence[Span], wall: float) -> list[Record]:
     """
     made = []
     for thread in dict.fromkeys(each.thread for each in spans):
-        # Of two spans with the same begin the longer one encloses the other.
+        # Of two spans with the same start the longer one encloses the other.
         mine = [
             NodeTime(each.name, each.site, (each.begin - wall) * 1e6, (each.end - wall) * 1e6)
             for each in sorted(spans, key=lambda span: (span.begin, -span.end))

@@ -39,7 +39,7 @@ class Profile:
     """The ops that ran inside a `with` block, on any engine and from any thread: where and when.
 
     Entering and leaving wait for all ops of all engines, so an op is seen whole or not at all.
-    Times are in microseconds. Host ops have wall clock times, from the begin of the block. So have
+    Times are in microseconds. Host ops have wall clock times, from the start of the block. So have
     device ops, if the device's clock runs evenly with the wall clock (within `error_us`). The
     software GPU has a virtual clock, one for all its devices, which is shown separately.
     """
@@ -93,7 +93,7 @@ class Profile:
     @cached_property
     def annotations(self) -> list[Record]:
         """A record for each block of `cs.annotate` that was entered and left inside, in the order
-        of their begins. Each thread has a track, and further tracks for nested blocks. Raises
+        of their starts. Each thread has a track, and further tracks for nested blocks. Raises
         ValueError inside the block."""
         if not self._is_over:
             raise ValueError("the profile is complete once its block is left")
@@ -132,7 +132,7 @@ class Profile:
 
     def html(self, file: str | Path) -> None:
         """Write a page for any browser, which loads nothing else: tracks to zoom and move, a
-        search, and for each op the reason of its wait, as from `why`."""
+        search, and for each op the reason for its wait, as from `why`."""
         Path(file).write_text(page.page(self._shown, str(self)), encoding="utf-8")
 
     def plot(self, file: str | Path) -> None:

@@ -17,7 +17,7 @@ ANNOTATION = "annotation"
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """A node of a graph, in one launch: the line that recorded it, its begin and end."""
+    """A node of a graph, in one launch: the line that recorded it, its start and end."""
 
     name: str
     push_site: str
@@ -33,7 +33,7 @@ class NodeTime:
 class Record:
     """One op: where it ran, when, and what it accessed. Times are in microseconds.
 
-    `queued_us`, `issued_us` and `found_us` are wall clock times: of the push, of the begin or the
+    `queued_us`, `issued_us` and `found_us` are wall clock times: of the push, of the start or the
     enqueuing on a stream, and of the moment when the end was noticed. `start_us` and `end_us` are
     times of `clock`. This is the wall clock, except for devices with a virtual clock. `place` is
     the stream or worker; None for an op that did not run, or whose end was not noticed.

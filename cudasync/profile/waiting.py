@@ -24,10 +24,11 @@ _FEW_US = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """The last thing that `record` waited for, and the time from its push to that end, in us.
+    """The last thing that `record` waited for, and the length of the wait.
 
-    `what` is "an op", which `dependency` names; "a worker" or "a stream", which `blocker` occupied;
-    or "the pusher".
+    `waited_us` is the time from the op's push to the end of that thing, in microseconds. Across
+    clocks it counts from the time when both clocks could be compared. `what` is "an op", which
+    `dependency` names; "a worker" or "a stream", which `blocker` occupied; or "the pusher".
     """
 
     record: Record
