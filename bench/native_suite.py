@@ -15,7 +15,6 @@ apart. Exit status: 0 if every program passed or was skipped, else 1.
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -33,7 +32,7 @@ from native_compiler import nvcc_command
 from native_programs import Program, programs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from suite_runner import Outcome
 
@@ -119,18 +118,20 @@ def outcome_of(
     options = [*_OPTIONS, *program.flags]
     for source, module in program.modules:
         command = [*nvcc, *options, "-fatbin", str(source), "-o", str(program.folder / module)]
-        _run(command, program.folder, _BUILD_DEADLINE_S, {})
+        suite_runner.end_of(command, program.folder, _BUILD_DEADLINE_S, {})
     build = [
         *nvcc,
         *options,
         *(str(path) for path in program.sources),
         *(f"-L{libraries}", "-lcuda", "-lgomp", "-o", str(binary)),
     ]
-    status, said = _run(build, program.folder, _BUILD_DEADLINE_S, {})
+    status, said = suite_runner.end_of(build, program.folder, _BUILD_DEADLINE_S, {})
     if status != 0:
         return made("skipped", f"does not build: {_first_error(said)}")
     own = {"LD_LIBRARY_PATH": str(libraries)}
-    status, said = _run([str(binary), *program.arguments], program.folder, deadline_s, own)
+    status, said = suite_runner.end_of(
+        [str(binary), *program.arguments], program.folder, deadline_s, own
+    )
     return made(*judged(status, said))
 
 
@@ -168,33 +169,6 @@ def _outcome(program: Program, began: float, outcome: str, reason: str) -> Outco
     reason = reason.replace(str(program.folder), ".")[:300]
     seconds = round(monotonic() - began, 1)
     return {"test": program.name, "outcome": outcome, "reason": reason, "seconds": seconds}
-
-
-def _run(
-    command: Sequence[str], folder: Path, deadline_s: float, more: Mapping[str, str]
-) -> tuple[int | None, str]:
-    """The exit status, None where the deadline ended it, and all that was said."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**os.environ, **more},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        status: int | None = None
-        try:
-            status = process.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        output.seek(0)
-        return status, output.read()
 
 
 def _first_error(said: str) -> str:

@@ -185,11 +185,18 @@ def run_process(
     """Run a program on the software GPU to its end or its deadline."""
     command = [sys.executable, "-W", "ignore", "-m", "cudasync", "run", *arguments]
     ours = {"PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
-    with (Path(folder) / "output").open("w+", encoding="utf-8", errors="replace") as output:
+    return Ended(*end_of(command, folder, deadline_s, {**ours, **(variables or {})}), deadline_s)
+
+
+def end_of(
+    command: Sequence[str], folder: Path | str, deadline_s: float, variables: Mapping[str, str]
+) -> tuple[int | None, str]:
+    """The exit status, None where the deadline ended it, and all that the command said."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **ours, **(variables or {})},
+            env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -201,12 +208,12 @@ def run_process(
         except subprocess.TimeoutExpired:
             pass
         finally:
-            # Also after Ctrl-C, of which it does not hear: it has a session of its own.
+            # Also after Ctrl-C: the process has a session of its own and does not hear it.
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         output.seek(0)
-        return Ended(status, output.read(), deadline_s)
+        return status, output.read()
 
 
 _TOLD = ("failed", "refused", "lost", "skipped")
