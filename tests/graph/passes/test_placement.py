@@ -69,7 +69,7 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     monkeypatch.setattr(where, name, wrong)
 
     @settings(
-        max_examples=300, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=3000, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
         report_multiple_bugs=False,
     )  # fmt: skip
     @given(ending_programs, seeds)
