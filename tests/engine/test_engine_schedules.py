@@ -17,7 +17,7 @@ PROPERTIES = "tests/engine/test_engine_properties.py"
 GRAPHS = "tests/graph/test_graph_properties.py"
 AGREEMENT = "tests/engine/test_engine_agreement.py"
 WITH_GRAPHS = "tests/graph/test_graph_agreement.py"
-BLOCKS = "tests/graph/test_control_properties.py"
+BLOCKS = "tests/graph/recording/test_control_properties.py"
 
 
 def run_under(scheduler: str, profile: str, *tests: str) -> None:

@@ -19,7 +19,7 @@ from helpers.concurrency.thread_crew import PATIENCE_S, engine_of
 import cudasync as cs
 from cudasync import driver
 
-KERNELS = Path(__file__).parent.parent / "helpers" / "kernels.ptx"
+KERNELS = Path(__file__).parents[2] / "helpers" / "kernels.ptx"
 WILD = """
 .version 6.4
 .target sm_75

@@ -18,7 +18,7 @@ from helpers.concurrency.thread_crew import PATIENCE_S, Crew, engine_of, hasty, 
 
 import cudasync as cs
 
-KERNELS = Path(__file__).parent.parent / "helpers" / "kernels.ptx"
+KERNELS = Path(__file__).parents[2] / "helpers" / "kernels.ptx"
 N = 64
 
 

@@ -15,7 +15,7 @@ import cudasync as cs
 from cudasync import driver
 from cudasync.array.allocation import reap
 
-KERNELS = Path(__file__).parent.parent / "helpers" / "kernels.ptx"
+KERNELS = Path(__file__).parents[2] / "helpers" / "kernels.ptx"
 PATIENCE_S = 20.0
 WILD = """
 .version 6.4

@@ -13,7 +13,7 @@ import pytest
 import cudasync as cs
 from cudasync.testing import Latch
 
-KERNELS = Path(__file__).parent.parent / "helpers" / "kernels.ptx"
+KERNELS = Path(__file__).parents[2] / "helpers" / "kernels.ptx"
 
 COUNTER = """
 .version 6.4

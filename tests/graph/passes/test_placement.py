@@ -17,6 +17,7 @@ from helpers.graphs.placed_programs import (
 from helpers.repository.fork_server import run_warm
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 
 import cudasync as cs
 from cudasync import xp
@@ -69,14 +70,15 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     monkeypatch.setattr(where, name, wrong)
 
     @settings(
-        max_examples=300, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=3000, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
         report_multiple_bugs=False,
     )  # fmt: skip
     @given(ending_programs, seeds)
     def search(program, seed):
         assert not placed_differences(program, seed, times=1)
 
-    with pytest.raises(AssertionError):
+    # Flaky: what a wrong order gives may be right when the example is run again.
+    with pytest.raises((AssertionError, Flaky)):
         search()
 
 

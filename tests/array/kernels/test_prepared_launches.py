@@ -11,7 +11,7 @@ import pytest
 import cudasync as cs
 from cudasync.testing import Latch
 
-KERNELS = Path(__file__).parent.parent / "helpers" / "kernels.ptx"
+KERNELS = Path(__file__).parents[2] / "helpers" / "kernels.ptx"
 PATIENCE_S = 20.0
 
 

@@ -21,7 +21,7 @@ from cudasync.driver import check
 from cudasync.driver.interchange import dlpack_export
 from cudasync.testing import Latch
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
