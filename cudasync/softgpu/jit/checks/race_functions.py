@@ -54,12 +54,13 @@ def pointer(base: str, name: str, word: int) -> str:
     return f"{read(base, name + '.word', word)}\n  %{name} = inttoptr i64 %{name}.word to ptr"
 
 
-ENTER_NAME: Final = "@cudasync.race.enter"
-# The state of the slot, set to the current block; null if races are not checked.
-ENTER = f"""
-define ptr {ENTER_NAME}(ptr %job, i32 %x, i32 %y, i32 %z) nounwind {{
-entry:
-{pointer("%job", "state", Field.RACES)}
+def find_block(field: Field, word: int, changed: str) -> str:
+    """Text after `entry`: `%state` of the slot, to block `done` without one or in the same block.
+
+    In another block than the state has at `word`, to block `changed`, with that block's `%mark`.
+    """
+    return f"""\
+{pointer("%job", "state", field)}
   %is.none = icmp eq ptr %state, null
   br i1 %is.none, label %done, label %look
 look:
@@ -73,9 +74,17 @@ look:
   %before = mul i64 %line, %width
   %block = add i64 %before, %wide.x
   %mark = add i64 %block, 1
-{read("%state", "known", State.BLOCK)}
+{read("%state", "known", word)}
   %is.same = icmp eq i64 %known, %mark
-  br i1 %is.same, label %done, label %fresh
+  br i1 %is.same, label %done, label %{changed}"""
+
+
+ENTER_NAME: Final = "@cudasync.race.enter"
+# The state of the slot, set to the current block; null if races are not checked.
+ENTER = f"""
+define ptr {ENTER_NAME}(ptr %job, i32 %x, i32 %y, i32 %z) nounwind {{
+entry:
+{find_block(Field.RACES, State.BLOCK, "fresh")}
 fresh:
   store i64 %mark, ptr %known.at
 {read("%state", "warps", State.WARPS)}

@@ -11,7 +11,7 @@ from cudasync.softgpu.interface.convergence_records import (
     Ask,
     State,
 )
-from cudasync.softgpu.jit.checks.race_functions import at, pointer, read
+from cudasync.softgpu.jit.checks.race_functions import at, find_block, pointer, read
 from cudasync.softgpu.jit.kernel_abi.job_record import Field
 
 _ARGUMENTS: Final = 6
@@ -46,23 +46,7 @@ _ENTER_NAME: Final = "@cudasync.converge.enter"
 _ENTER: Final = f"""
 define ptr {_ENTER_NAME}(ptr %job, i32 %x, i32 %y, i32 %z) nounwind {{
 entry:
-{pointer("%job", "state", Field.CONVERGENCE)}
-  %is.none = icmp eq ptr %state, null
-  br i1 %is.none, label %done, label %look
-look:
-{read("%job", "width", Field.NCTAID_X)}
-{read("%job", "height", Field.NCTAID_Y)}
-  %wide.x = zext i32 %x to i64
-  %wide.y = zext i32 %y to i64
-  %wide.z = zext i32 %z to i64
-  %lines = mul i64 %wide.z, %height
-  %line = add i64 %lines, %wide.y
-  %before = mul i64 %line, %width
-  %block = add i64 %before, %wide.x
-  %mark = add i64 %block, 1
-{read("%state", "known", State.BLOCK)}
-  %is.same = icmp eq i64 %known, %mark
-  br i1 %is.same, label %done, label %other
+{find_block(Field.CONVERGENCE, State.BLOCK, "other")}
 other:
 {read("%state", "awaited", State.AWAITED)}
   %is.awaited = icmp ne i64 %awaited, 0
