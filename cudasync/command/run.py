@@ -95,7 +95,7 @@ def _run_module(name: str) -> None:
     except (ImportError, ValueError):
         is_there = False
     if not is_there:
-        raise CommandError(f"there is no module {name}")
+        raise CommandError(f"there is no module {name}: check the name and PYTHONPATH")
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
@@ -138,9 +138,11 @@ def _raise_unless_told(options: argparse.Namespace) -> None:
     asked["--json"] = options.json
     for name, given in asked.items():
         if given is not None and options.check is None:
-            raise CommandError(f"{name} is for what --check finds: add --check=race,mem,init,sync")
+            raise CommandError(f"{name} needs --check: add --check=race,mem,init,sync")
     if options.json is not None and not options.json.resolve().parent.is_dir():
-        raise CommandError(f"{options.json}: there is no such folder")
+        raise CommandError(
+            f"{options.json}: there is no folder {options.json.parent}: create it first"
+        )
 
 
 def _tell_findings(file: Path | None) -> None:

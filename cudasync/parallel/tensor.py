@@ -25,9 +25,9 @@ class _Split:
 
     def __init__(self, weight: Any, comm: Communicator) -> None:
         if not isinstance(weight, Array):
-            raise TypeError(f"weight is an array, not {type(weight).__name__}")
+            raise TypeError(f"weight must be an array, not {type(weight).__name__}")
         if weight.ndim != 2:
-            raise ValueError(f"weight is a matrix, not of the shape {weight.shape}")
+            raise ValueError(f"weight must be a matrix, not of shape {weight.shape}")
         self.comm = comm
         self.shape = weight.shape
         self.weights: list[Any] = []

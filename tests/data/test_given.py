@@ -58,5 +58,5 @@ def test_a_shard_a_place_and_a_state_are_what_they_are_said_to_be():
         pipeline.shard(3, 3)
     with pytest.raises(TypeError, match="'memory' or a folder"):
         pipeline.cache(3)
-    with pytest.raises(TypeError, match=r"what state\(\) returned"):
+    with pytest.raises(TypeError, match=r"the result of state\(\)"):
         pipeline.restore({"epoch": 1})

@@ -43,7 +43,7 @@ def test_memory_mapped_arrays_and_files(tmp_path):
 
 
 def test_what_is_no_source_is_refused():
-    with pytest.raises(TypeError, match="no source"):
+    with pytest.raises(TypeError, match="not a source"):
         data.source(3)
 
 

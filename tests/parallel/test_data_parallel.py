@@ -267,7 +267,7 @@ def test_parameters_that_do_not_fit_are_refused(comm):
         DataParallel([full(comm, 0)[:2]], comm)
     with pytest.raises(TypeError, match="mean takes floats"):
         DataParallel([full(comm, 0, dtype=np.int32)], comm)
-    with pytest.raises(TypeError, match="float16 is for floats"):
+    with pytest.raises(TypeError, match="float16 compresses floats"):
         DataParallel([full(comm, 0, dtype=np.int32)], comm, op="sum", hook=as_float16).ready(
             0, full(comm, 0, dtype=np.int32)
         )

@@ -112,7 +112,7 @@ def test_places_that_were_there_lately_are_not_instantiated_again(x):
             for each in (a, b):
                 exe.update(target=each)
                 exe.launch()
-        assert "made ready 2 times" in exe.report()
+        assert "updated 2 times" in exe.report()
     assert a.numpy().tolist() == b.numpy().tolist() == [5] * 8
 
 
