@@ -22,7 +22,7 @@ def place(device: Any) -> Any:
 def whole(value: Any, what: str) -> int:
     """An integer; for anything else a TypeError that names the expected thing."""
     if not hasattr(type(value), "__index__"):
-        raise TypeError(f"{what} is an integer, not {described(value)}: give int(...)")
+        raise TypeError(f"{what} must be an integer, not {described(value)}: give int(...)")
     return operator.index(value)
 
 
@@ -39,7 +39,7 @@ def as_axis(axis: Any, rank: int) -> int:
     """An axis counted from the front; IndexError (the standard's word) beyond the rank."""
     found = whole(axis, "an axis")
     if not -rank <= found < rank:
-        raise IndexError(f"axis {found} is beyond an array of {rank} dimensions")
+        raise IndexError(f"axis {found} is outside an array of {rank} dimensions")
     return found % rank
 
 

@@ -54,7 +54,7 @@ def test_several_pipelines_are_at_least_one(verb):
 
 def test_a_shard_a_place_and_a_state_are_what_they_are_said_to_be():
     pipeline = cs.data.source([1, 2])
-    with pytest.raises(ValueError, match="rank 3 of 3"):
+    with pytest.raises(ValueError, match="rank=3 must be from 0"):
         pipeline.shard(3, 3)
     with pytest.raises(TypeError, match="'memory' or a folder"):
         pipeline.cache(3)

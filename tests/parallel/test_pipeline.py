@@ -158,7 +158,7 @@ def test_a_pipeline_that_does_not_fit_is_refused(options, says):
 
 
 def test_a_stage_is_made_of_functions():
-    with pytest.raises(TypeError, match="backward of a stage is a function"):
+    with pytest.raises(TypeError, match="backward of a stage must be a function"):
         Stage(lambda x: (x, x), 4)
 
 

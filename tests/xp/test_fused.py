@@ -181,7 +181,7 @@ MISTAKES = {
     "returns nothing": (lambda x: None, TypeError, "returned NoneType"),
     "returns a number": (lambda x: 3, TypeError, "returned int"),
     "mixes kinds": (lambda x: x + xp.astype(x, xp.int32), TypeError, "astype"),
-    "writes": (lambda x: xp.add(x, 1, out=xp.zeros(2)), TypeError, "writes nowhere"),
+    "writes": (lambda x: xp.add(x, 1, out=xp.zeros(2)), TypeError, "cannot write to arrays"),
     "raises": (lambda x: 1 / 0, ZeroDivisionError, "division"),
 }
 

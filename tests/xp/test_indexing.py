@@ -193,8 +193,8 @@ def test_what_can_be_known_is_refused_before_anything_is_pushed():
     x = xp.zeros((3, 4))
     before = x.numpy()
     for index, error, words in [
-        (np.array([3]), IndexError, "index 3 is beyond axis 0"),
-        ((slice(None), [-5]), IndexError, "index -5 is beyond axis 1"),
+        (np.array([3]), IndexError, "index 3 is outside axis 0"),
+        ((slice(None), [-5]), IndexError, "index -5 is outside axis 1"),
         (xp.asarray([0.0]), TypeError, "integers or bool"),
         (xp.asarray([True]), IndexError, "mask of shape"),
         ((xp.asarray([0]), 0, 0), IndexError, "3 indices"),
@@ -241,5 +241,5 @@ def test_differences_are_numpys(device):
     found = xp.diff(x, axis=1, prepend=x[:, :1], append=x[:, 2:])
     expected = np.diff(HOST, axis=1, prepend=HOST[:, :1], append=HOST[:, 2:])
     assert same_bits(found.numpy(), expected)
-    with pytest.raises(ValueError, match="0 and more"):
+    with pytest.raises(ValueError, match="from 0 on"):
         xp.diff(x, n=-1)

@@ -34,7 +34,7 @@ WRONG = [
     (lambda: xp.add(FLOATS, FLOATS, out=INTS), TypeError, r"gives float32.*of int32"),
     (lambda: xp.add(FLOATS, FLOATS, out=xp.ones(4)), ValueError, r"do not broadcast|gives shape"),
     (lambda: xp.add(FLOATS, xp.ones((2, 1)), out=xp.ones(3)), ValueError, r"gives shape"),
-    (lambda: xp.add(FLOATS, 1, out=np.ones(3)), TypeError, r"goes into an array"),
+    (lambda: xp.add(FLOATS, 1, out=np.ones(3)), TypeError, r"must be an array"),
     (lambda: xp.add(FLOATS, 1, out=xp.broadcast_to(FLOATS, (2, 3))), ValueError, r"share memory"),
     (lambda: xp.ones(-1), ValueError, r"negative"),
     (lambda: xp.ones(1.5), TypeError, r"integer"),

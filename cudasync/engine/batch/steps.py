@@ -78,7 +78,7 @@ def read(engine: Engine, steps: Sequence[Any], frame: FrameType) -> list[Step]:
             raise ValueError(f"step {index}: {error}") from None
         if found and each.device is not found[0].device:
             raise ValueError(
-                f"step 0 runs {_place(found[0])}, step {index} {_place(each)}: a batch is one op "
+                f"step 0 is {_place(found[0])} and step {index} {_place(each)}: a batch is one op "
                 f"in one place; push a batch for each place"
             )
         if engine._is_checked and each.device is not None:

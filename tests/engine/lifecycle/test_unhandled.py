@@ -23,7 +23,7 @@ from helpers.concurrency.thread_crew import (
 import cudasync as cs
 from cudasync.engine.lifecycle.unhandled import Failures
 
-WORDS = "nobody waited for it"
+WORDS = "no wait raised the failure"
 
 
 @pytest.fixture(params=["async", "serial"])
@@ -167,7 +167,7 @@ def test_each_failure_is_reported_and_those_alike_together(engine):
     assert counts == {
         ("same", ValueError): 49, ("other", ValueError): 24, ("other", ZeroDivisionError): 24,
     }  # fmt: skip
-    assert any("49 more like it" in str(each) for each in reports)
+    assert any("49 equal failures follow" in str(each) for each in reports)
 
 
 def test_a_second_engine_of_the_same_place_is_reported_too():
