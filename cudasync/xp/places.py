@@ -22,7 +22,7 @@ def place(device: Any) -> Any:
 def whole(value: Any, what: str) -> int:
     """An integer; for anything else a TypeError that names the expected thing."""
     if not hasattr(type(value), "__index__"):
-        raise TypeError(f"{what} must be an integer, not {described(value)}: give int(...)")
+        raise TypeError(f"{what} is an integer, not {described(value)}: give int(...)")
     return operator.index(value)
 
 

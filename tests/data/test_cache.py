@@ -207,7 +207,7 @@ def test_a_file_that_was_changed_is_seen(tmp_path):
 
 def test_a_folder_of_something_else_is_not_written(tmp_path):
     (tmp_path / "letter.txt").write_text("Dear reader")
-    with pytest.raises(ValueError, match="no cache"):
+    with pytest.raises(ValueError, match="not a cache"):
         made(tmp_path)
 
 

@@ -80,9 +80,9 @@ BAD = [
     ("a version before the first", ".version 0.9", 1, 10, "unknown PTX version 0.9"),
     ("no target", ".version 6.4\n.address_size 64", 2, 1, "'.target' expected, found '.addr"),
     ("a target that is none", ".version 6.4\n.target x86", 2, 9, "target architecture expected"),
-    ("an address size that is none", FIRST.replace("64\n", "48\n"), 3, 15, "address size 48 must be 32"),
+    ("an address size that is none", FIRST.replace("64\n", "48\n"), 3, 15, "address size 48 must"),
     ("something that is not PTX", FIRST + "hello", 4, 1, "module-level directive expected"),
-    ("a local variable outside", FIRST + ".local .b32 x;", 4, 1, "a .local variable must be declared in"),
+    ("a local variable outside", FIRST + ".local .b32 x;", 4, 1, "a .local variable must"),
     ("a variable without type", FIRST + ".global x;", 4, 9, "type expected, found 'x'"),
     ("a variable twice", FIRST + ".global .b32 x;\n.const .b32 x;", 5, 13, "x is defined twice"),
     ("a crooked alignment", FIRST + ".global .align 3 .b32 x;", 4, 16, "alignment must be a pow"),
@@ -159,7 +159,7 @@ def test_the_error_quotes_the_statement():
 
 
 def test_bytes_that_are_not_text_are_refused():
-    with pytest.raises(PtxError, match="byte 0 is not UTF-8"):
+    with pytest.raises(PtxError, match="not UTF-8 text: byte 0"):
         parse(b"\xff\xfe")
 
 

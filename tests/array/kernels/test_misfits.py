@@ -170,11 +170,11 @@ def test_a_view_with_gaps_is_refused_and_both_ways_out_work(engine, kernels, ind
     ours, theirs, like = views_of(index)
     kernel, target = kernels["f32"], cs.zeros(16)
     for view in (ours, theirs, cs.In(ours)):
-        with pytest.raises(ValueError, match=r"gaps.*x\.copy\(\), or cs\.strided\(x\)"):
+        with pytest.raises(ValueError, match=r"not C-contiguous.*x\.copy\(\), or cs\.strided\(x\)"):
             kernel[1, 1](view, target)
-    with pytest.raises(ValueError, match="gaps"):
+    with pytest.raises(ValueError, match="not C-contiguous"):
         kernel.prepare(grid=1, args=(ours, target))
-    with pytest.raises(ValueError, match="gaps"):
+    with pytest.raises(ValueError, match="not C-contiguous"):
         cs.launch(kernel, grid=1, args=(theirs, cs.DeviceBuffer(64)))
     kernel[1, like.size](ours.copy(), target)
     assert target.numpy()[: like.size].tolist() == like.ravel().tolist()
@@ -206,7 +206,7 @@ def test_a_strided_view_is_what_the_launch_uses_from_its_first_to_its_last_byte(
     assert (view.region, view.shape, view.strides) == (x[1::3].region, (3,), (12,))
     kernels["f32"][1, 4](cs.strided(x[::2]), target)
     assert target.numpy().tolist() == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="gaps"):
+    with pytest.raises(ValueError, match="not C-contiguous"):
         kernels["f32"][1, 4](view[::2], target)
     with pytest.raises(TypeError, match="float64"):
         kernels["f32"][1, 4](cs.strided(cs.zeros(8, np.float64)[::2]), target)

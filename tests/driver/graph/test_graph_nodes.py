@@ -233,7 +233,7 @@ def test_one_of_two_bodies_runs_by_a_condition(words, stream, value, expected):
     graph.instantiate().launch(stream)
     stream.synchronize()
     assert tuple(words.values()[:2, 0]) == expected
-    with pytest.raises(ValueError, match="'while' has one"):
+    with pytest.raises(ValueError, match="a 'while' node has 1"):
         graph.add_conditional("while", condition, bodies=2)
 
 
