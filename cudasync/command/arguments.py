@@ -346,9 +346,11 @@ def _add_script(program: argparse.ArgumentParser) -> None:
         help="run a module by its name, like `python -m MODULE ARGS`",
     )
     program.add_argument("script", metavar="SCRIPT.py", help="the program")
-    program.add_argument(
+    rest = program.add_argument(
         "arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments"
     )
+    # argparse of Python 3.11 would name ARGS among the missing arguments.
+    rest.required = False
 
 
 def _between(least: int, most: int) -> Callable[[str], int]:

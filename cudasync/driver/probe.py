@@ -162,7 +162,9 @@ def _install_software_gpu(trouble: str) -> None:
         _software_gpu().install(force=True)
     except ValueError as error:
         # `install` got no values, so the invalid one came from the environment.
-        raise CudasyncError(f"a variable CUDASYNC_SOFTGPU_... is wrong: {error}") from error
+        raise CudasyncError(
+            f"wrong setting of the software GPU (an option, or a variable CUDASYNC_*): {error}"
+        ) from error
 
 
 def write_native_libraries(folder: Path) -> list[str]:

@@ -77,7 +77,7 @@ def test_a_folder_that_there_is_not_is_told_before_the_program_runs(run, tmp_pat
 def test_a_check_that_there_is_not_is_refused(run):
     done = run("print(1)", options=["--check=rase"])
     assert (done.code, done.out) == (2, "")
-    assert "'rase' to check: there are mem, race, init, sync, leak" in done.err
+    assert "unknown check 'rase': choose from mem, race, init, sync, leak" in done.err
 
 
 def test_a_program_that_fails_before_its_first_call_shows_its_own_error_alone(run):

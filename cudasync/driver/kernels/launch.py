@@ -200,7 +200,8 @@ def ready(kernel: Kernel, stream: StreamLike | None) -> Any:
     on = stream if type(stream) is Stream else as_stream(stream, kernel.device)
     if on.device is not kernel.device:
         raise ValueError(
-            f"kernel {kernel.name} is loaded on {kernel.device!r}, the stream on {on.device!r}"
+            f"kernel {kernel.name} is loaded on {kernel.device!r}, the stream on {on.device!r}: "
+            "use a stream of the kernel's device"
         )
     kernel.get()
     return on.enter()

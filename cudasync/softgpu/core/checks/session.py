@@ -41,8 +41,10 @@ class Check:
         asked = frozenset(kinds)
         wrong = sorted(asked - set(KINDS))
         if wrong or not asked:
-            names = ", ".join(map(repr, wrong)) or "nothing"
-            raise DriverFailure(INVALID_VALUE, f"{names} to check: there are {', '.join(KINDS)}")
+            problem = (
+                f"unknown check {', '.join(map(repr, wrong))}" if wrong else "no check is given"
+            )
+            raise DriverFailure(INVALID_VALUE, f"{problem}: choose from {', '.join(KINDS)}")
         executor = machine.executor
         if isinstance(executor, CheckingExecutor):
             raise DriverFailure(NOT_PERMITTED, "a check is under way already")
