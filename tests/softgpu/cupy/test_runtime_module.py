@@ -1,4 +1,4 @@
-"""CuPy's runtime module is led as far as its signatures are known, and refused beyond."""
+"""CuPy's runtime module calls our functions where it knows their signatures, else it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stand-in for cuRAND: numbers of the right kind, the same for the same seed and place."""
+"""The stand-in for cuRAND: right kinds of numbers, equal for equal seeds and offsets."""
 
 from __future__ import annotations
 
