@@ -1,4 +1,4 @@
-"""The default streams: the streams that they join, and those that they do not."""
+"""The default streams: the streams that they join, and the streams that they do not."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Programs as users write them, unmodified, under `python -m cudasync run`.
 
 Each program checks its own results and prints one line that begins with its name. The programs also
-run on a real GPU. Their packages are optional. One test names the programs whose packages are
-missing, so that nobody takes them for passed.
+run on a real GPU. Their packages are optional. One test names the programs with missing packages,
+so that nobody takes them for passed.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ COUNT = 3
 
 
 class Interrupted(Sequence[Launch]):
-    """Launches whose iteration is interrupted before number `at`, or at the end."""
+    """Launches with an iteration that is interrupted before number `at`, or at the end."""
 
     def __init__(self, launches: list[Launch], at: int) -> None:
         self.launches = launches

@@ -15,7 +15,7 @@ class Operand:
 
 
 class Quicker:
-    """A lock whose release is followed at once by an act of another thread."""
+    """A lock. Another thread acts at once after its release."""
 
     def __init__(self, lock, call):
         self._lock, self._call = lock, call

@@ -18,7 +18,7 @@ from cudasync.testing import Latch
 
 
 class CalledBehind:
-    """A lock after whose release another thread acts before the owner goes on."""
+    """A lock. After its release another thread acts, before the owner goes on."""
 
     def __init__(self, lock, act):
         self._lock = lock
@@ -76,7 +76,7 @@ def test_work_that_another_thread_began_since_a_reset_keeps_its_memory(device, b
 
 
 def test_a_stream_that_another_thread_made_since_a_reset_is_seen_to_have_work(device, between):
-    """Memory whose free would wait is not freed while the stream has work."""
+    """Memory is not freed while the stream has work, if the free would wait."""
     streams, held = [], []
 
     def act():

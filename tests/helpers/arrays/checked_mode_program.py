@@ -1,7 +1,7 @@
 """A program for CUDASYNC_CHECK=1 that calls kernels within and beyond their declared accesses.
 
 It prints one JSON object. Each case has the type and text of the raised error, if any. It also has
-the array's content afterwards, or the op whose failure poisons the array.
+the array's content afterwards, or the name of the op that poisons the array.
 """
 
 from __future__ import annotations

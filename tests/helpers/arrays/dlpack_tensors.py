@@ -41,7 +41,7 @@ def _delete(address):
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _destroy(capsule):
-    """The destructor of a capsule whose tensor nobody took."""
+    """The capsule's destructor: it ends the tensor unless a consumer took the tensor."""
     name = _api.PyCapsule_GetName(capsule)
     if not name.startswith(b"used_"):
         _delete(_api.PyCapsule_GetPointer(capsule, name))

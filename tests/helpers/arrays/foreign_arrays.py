@@ -8,8 +8,7 @@ from cudasync.driver import Device, DeviceBuffer, Stream, memcpy_async, pinned_e
 
 
 def pinned(values, dtype=None):
-    """Copy values to pinned memory, whose copies wait for nobody; copies of pageable memory may
-    wait."""
+    """Copy values to pinned memory: its copies never wait, while those of pageable memory may."""
     host = np.asarray(values, dtype)
     held = pinned_empty(host.shape, host.dtype)
     held[...] = host

@@ -1,4 +1,4 @@
-"""Programs whose kernels reach memory by pointers that are values, fields, or entries of tables.
+"""Programs with kernels that reach memory by pointers: values, fields, or entries of tables.
 
 Every step computes 3 * x + ..., so that a wrong order of two steps gives another sum. `play` runs a
 program on the current engine; `expected` gives the right result.

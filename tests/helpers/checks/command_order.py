@@ -70,7 +70,7 @@ class Ordering:
         self.edges.setdefault(before, []).append(after)
 
     def _earlier(self, i: int, stream: int, *, joins: bool = True) -> list[int]:
-        """Earlier calls whose work comes before the work that call i gives to `stream`."""
+        """Earlier calls with work that comes before the work that call i gives to `stream`."""
         found = []
         for j, other in enumerate(self.calls[:i]):
             if not self._is_work(j):

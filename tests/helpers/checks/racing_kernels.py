@@ -1,4 +1,4 @@
-"""Pairs of small kernels in CUDA C: one whose threads race, and a similar one that is right.
+"""Pairs of small kernels in CUDA C: one with racing threads, and a similar one that is right.
 
 The first name of each pair ends in `_wrong`. A test launches 4 blocks of 64 threads, with three
 arrays of zeros. `SHAPES` lists the kernels that need another shape.

@@ -1,7 +1,7 @@
 """Tiny kernels as lists of steps, and a brute-force answer to whether their threads race.
 
-One block takes the steps of a list in order: an access of one thread, or a barrier of the block, of
-a warp, or of some lanes of a warp. The brute force is a graph of all steps of all threads. Two
+One block takes the steps of a list in order. A step is an access of one thread, or a barrier of the
+block, a warp, or some lanes of a warp. The brute force is a graph of all steps of all threads. Two
 accesses race if they conflict and no path leads from one to the other.
 """
 

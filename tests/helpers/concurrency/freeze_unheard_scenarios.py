@@ -18,7 +18,7 @@ from cudasync.testing import Latch
 
 
 class Unheard(OnEngine):
-    """An engine whose ops report themselves that they ran."""
+    """An engine with ops that report themselves that they ran."""
 
     workers = 1
     patience_s = PATIENCE_S

@@ -1,8 +1,8 @@
 """Scenes in which Ctrl-C comes, and the check that the engine is intact afterwards.
 
-A scene prepares a `Ground` and returns the call to interrupt. Afterwards every op whose push
-returned must finish, and must have run once unless it carries the interrupt. The engine must take
-and finish new work on all of its workers, and close.
+A scene prepares a `Ground` and returns the call to interrupt. Afterwards every op must finish if
+its push returned, and must have run once unless it carries the interrupt. The engine must take and
+finish new work on all of its workers, and close.
 """
 
 from __future__ import annotations

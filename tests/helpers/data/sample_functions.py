@@ -89,7 +89,7 @@ class Corrupt:
 
 
 class Where(Corrupt):
-    """A dataset whose samples name the process that fetched them."""
+    """A dataset with samples that name the process that fetched them."""
 
     def __getitem__(self, index):
         return os.getpid()

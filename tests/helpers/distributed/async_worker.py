@@ -1,4 +1,4 @@
-"""The calls that each worker of a "dist_async" store makes, with any kind of server: all of them.
+"""Every call of a "dist_async" store, made by each worker, with any kind of server.
 
 Each worker pushes in its own column, so a value tells how many pushes of each worker were applied.
 """

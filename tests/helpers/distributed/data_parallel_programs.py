@@ -1,4 +1,4 @@
-"""Random programs whose gradients come in any order, and the expected reductions in NumPy."""
+"""Random programs with gradients in any order, and the expected reductions in NumPy."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def order(random, count):
 
 
 def number(program, name, *place):
-    """A gradient of whole numbers, whose sums are exact."""
+    """A gradient of whole numbers, so that sums are exact."""
     shape, dtype = program.shapes[name], program.dtypes[name]
     first = sum((k + 2) * each for k, each in enumerate(place))
     flat = (np.arange(np.prod(shape, dtype=int)) * (name + 2) + first) % 11 - 3

@@ -295,7 +295,7 @@ def result(name, size, ins, outs, op, root):
 
 
 def held(size=1):
-    """A module whose calls hold their stream until the communicator is aborted."""
+    """A module with calls that hold their stream until the communicator is aborted."""
     made = ReferenceNccl(size)
     made.latch = Latch()
     return made

@@ -70,7 +70,7 @@ _LOADS = "".join(
 
 
 def kernel_text(body, declared=""):
-    """A kernel whose threads get their own %f0.. and %i0.., and return %r0 to %r3."""
+    """A kernel. Its threads get their own %f0.. and %i0.., and return %r0 to %r3."""
     return _KERNEL.format(body=body, loads=_LOADS, declared=declared)
 
 

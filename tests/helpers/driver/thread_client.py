@@ -65,7 +65,8 @@ def mixed(words: np.ndarray[Any, Any], factor: int) -> np.ndarray[Any, Any]:
 
 
 class Client:
-    """The threads and their shared state: a count, and a library whose variable counts too."""
+    """The threads and their shared state: a count, and a library with a variable that counts
+    too."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

@@ -57,7 +57,7 @@ def _first_elements(self, fn, kind, **kwargs) -> cs.Op:
 
 
 def _twice(self, fn, kind, **kwargs) -> cs.Op:
-    """A push whose op runs its function twice."""
+    """A push that makes the op run its function twice."""
 
     def again(*stream):
         fn(*stream)

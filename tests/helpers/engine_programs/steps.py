@@ -300,7 +300,7 @@ Step: TypeAlias = (
     | Renew
 )
 
-# Steps without an op whose number is visible.
+# Steps without an op that has a visible number.
 UNNUMBERED = (Read, Wait, WaitAll, ClearErrors, Renew)
 
 
@@ -367,6 +367,7 @@ class Setting:
 
 
 def needed(step: Step) -> tuple[Place, ...]:
-    """Places whose poison fails a step: its reads, and the gaps of the views that it overwrites."""
+    """Poison in these places fails a step: its reads, and the gaps of the views that it
+    overwrites."""
     gapped = [each for each in step.writes if isinstance(each, View) and each.has_gaps]
     return (*step.reads, *gapped)

@@ -281,7 +281,7 @@ def control_differences(
 def rebound_control_differences(
     program: tuple[Any, ...], setting: Setting, turns: list[int], without: tuple[str, ...] = ()
 ) -> list[str]:
-    """The differences of a graph whose arrays, including flags, are replaced at each turn."""
+    """The differences of a graph when all arrays, including flags, are replaced at each turn."""
     models, notes = [Interpreter(), Interpreter()], []
     with open_engine(setting) as engine, cs.use(engine):
         made, other = _Graph(), _Graph()

@@ -186,7 +186,7 @@ def graph_differences(
 
 
 def rebound_differences(program: Program, setting: Setting, turns: list[int]) -> list[str]:
-    """The differences of a graph whose arrays are replaced at each turn."""
+    """The differences of a graph when its arrays are replaced at each turn."""
     try:
         with open_engine(setting) as engine:
             runner = Recorded(program, engine, holds=False)

@@ -37,7 +37,7 @@ def native(text: str, *arguments: Any, level: str | None = None) -> Callable[...
 
 
 def of_arrays(builder: Builder) -> str:
-    """The text of `@f(given, taken)` with two addresses, whose body is the emitted code."""
+    """The text of `@f(given, taken)` with two addresses; its body is the emitted code."""
     lines = [*builder.lines, "  ret void", "}", *sorted(builder.declarations), *_WEIGHTS]
     return "\n".join(["define void @f(ptr %given, ptr %taken) {", "entry:", *lines, ""])
 

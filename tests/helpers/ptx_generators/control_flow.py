@@ -77,7 +77,7 @@ def loop(w: Writer, depth: int, *, is_uniform: bool) -> None:
         w.emit(f"mov.b32 {members}, {w.members}")
     w.mark(again)
     if tests_first:
-        # Signed, because a trip that is cut short decrements the counter twice.
+        # Signed, because `begin_again` decrements the counter too, and may take it below 0.
         w.emit(f"setp.le.s32 %more, {counter}, 0")
         if members:
             w.emit(f"vote.sync.ballot.b32 {members}, !%more, {members}")

@@ -75,7 +75,7 @@ def call(w: Writer) -> None:
 
 
 def call_itself(w: Writer) -> None:
-    """Call the function itself with a smaller depth, in the threads whose depth is not 0."""
+    """Call the function itself with a smaller depth, in the threads with a depth above 0."""
     w.emit("setp.ne.u32 %deeper, %depth, 0")
     end = w.label()
     w.emit(f"@!%deeper bra {end}")

@@ -54,8 +54,7 @@ _SIZES |= {"e4m3x2": 16, "e5m2x2": 16, "e2m3x2": 16, "e3m2x2": 16, "e2m1x2": 8, 
 _TWICE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 _LETTERS = {1: "%p", 8: "%h", 16: "%h", 32: "%r", 64: "%d", 128: "%q"}
 _BASES = {"shared": "%shared", "local": "%local", "const": "%const", "param": "parameter"}
-# The number of sources behind the result, for opcodes whose sources all have the instruction's
-# type.
+# The number of sources behind the result, by opcode, if all sources have the instruction's type.
 _SOURCES = {
     1: "abs brev cnot cos ex2 lg2 neg not rcp rsqrt sin sqrt tanh mov",
     2: "add addc and copysign div max min mul or rem sub subc xor mul24",
@@ -85,7 +84,7 @@ class Form:
 
 
 def program(wanted: list[Form], target: str = "sm_100") -> str:
-    """A module whose kernel `k` holds each form once, in order, and touches only its own memory."""
+    """A module. Its kernel `k` holds each form once, in order, and touches only its own memory."""
     return _HEAD.format(body="\n".join(statement(form) for form in wanted), target=target)
 
 

@@ -184,8 +184,7 @@ def widths(w: Writer) -> None:
 
 
 def carry_chain(w: Writer) -> None:
-    """A number of several words, whose carry passes from instruction to instruction in each
-    lane."""
+    """A number of several words: the carry passes from instruction to instruction in each lane."""
     type_, pool = w.pick([("u32", "R"), ("s32", "R"), ("u64", "L"), ("u32", "R")])
     kind = w.pick(["add", "sub", "mad"])
 

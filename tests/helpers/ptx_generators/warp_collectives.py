@@ -81,7 +81,7 @@ def leader(w: Writer, members: str = "") -> None:
 
 
 def neighbour(w: Writer, members: str = "") -> None:
-    """A shuffle whose result is kept if its source lane takes part."""
+    """A shuffle; its result is kept if the source lane takes part."""
     members = members or w.members or ""
     mode, control = w.pick([("up", 0), ("down", 31), ("bfly", 31)])
     distance = w.number(0, 31)

@@ -23,7 +23,7 @@ from helpers.repository.checkout import ROOT
 
 FOLDERS = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
 # The child leaves the loop, and the rest of `__main__` is its program. From Python 3.12 on, a
-# program with threads is warned when it forks: our programs may have threads.
+# program that forks with threads is warned. Our programs may do so.
 PARENT = """
 import json, os, sys, warnings
 import numpy

@@ -1,4 +1,4 @@
-"""Unsupported functions differ from wrong calls, and variables begin with their initial values."""
+"""Unsupported PTX and wrong PTX get different errors; variables begin with their initial values."""
 
 from __future__ import annotations
 

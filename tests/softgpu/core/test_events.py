@@ -18,7 +18,7 @@ from cudasync.softgpu.core.streams.streams import elapsed_ms
 
 
 class Long(Note):
-    """A note whose command takes virtual time."""
+    """A note with a command that takes virtual time."""
 
     __slots__ = ()
     cost_us = 5.0

@@ -150,8 +150,8 @@ def test_a_launch_after_one_that_was_stopped_has_its_whole_budget():
         assert run_until_over(started).kind is wanted
 
 
-# A fast processor uses the usual budget up in a second, as long as Ctrl-C waits. A kernel that
-# Ctrl-C leaves running ends by its budget.
+# A fast processor uses the usual budget up in a second, which is how long Ctrl-C waits. A kernel
+# that Ctrl-C leaves running ends by its budget.
 USUAL, NEVER = str(2**33), str(2**45)
 RAW = """
 import ctypes, signal, sys, threading

@@ -1,4 +1,4 @@
-"""CuPy's runtime module calls our functions where it knows their signatures, else it refuses."""
+"""CuPy's runtime module is redirected to ours where signatures are known, else refused."""
 
 from __future__ import annotations
 

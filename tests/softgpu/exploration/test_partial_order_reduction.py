@@ -1,4 +1,4 @@
-"""The search runs each order that matters, and only once; the reference is all orders."""
+"""The search over orders runs each order that can matter exactly once; the reference tries all."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Objects:
         self._destructor = HOST_FUNCTION(self.ended.append)
 
     def move_into(self, graph, number):
-        """Create an object whose only reference belongs to the graph."""
+        """Create an object; its only reference belongs to the graph."""
         thing = ok(driver.cuUserObjectCreate(number, native(self._destructor), 1, 1))
         ok(driver.cuGraphRetainUserObject(graph, thing, 1, MOVE))
         return thing
@@ -243,7 +243,7 @@ def end(context, kernels, other):
 
 @pytest.fixture
 def never(side):
-    """A stream whose work never ends."""
+    """A stream with work that never ends."""
     word = ok(driver.cuMemAlloc(4))
     ok(driver.cuMemsetD32(word, 0, 1))
     ok(driver.cuStreamWaitValue32(side, word, 1, 0))

@@ -98,7 +98,7 @@ def test_a_process_that_shows_no_mathematics_has_it_all_the_same():
 
 
 def at_level(level: str, numbers: range) -> str:
-    """Run random programs in a process whose best level is `level`; return the level it used,
+    """Run random programs in a process with the best level `level`; return the level it used,
     whether it compiled, and the disagreements."""
     script = f"""
         from cudasync.softgpu.jit.machine_code import codegen

@@ -65,7 +65,7 @@ def aligned(count: int, offset: int = 0) -> np.ndarray:
 
 
 def launch(*grid: int, pointers=(0, 0), ranges=()) -> Launch:
-    """A launch whose parameters are 8 arbitrary bytes, then the pointers."""
+    """A launch with 8 arbitrary bytes and then the pointers as parameters."""
     parameters = b"".join(each.to_bytes(8, "little") for each in (0, *pointers))
     return Launch(grid, (BLOCK, 2, 1), 0, parameters, [], AllocationSnapshot(ranges))
 

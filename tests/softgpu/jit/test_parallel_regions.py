@@ -326,7 +326,7 @@ def test_nobody_asked_where_somebody_should_be_shows(monkeypatch):
         ("matmul16", set()),
         ("transpose", set()),
         ("nbody", set()),
-        # Loops whose warps keep step, and which warps may leave at any time.
+        # Loops in which warps keep step, and which warps may leave at any time.
         ("histogram", {3}),
         ("grid_stride", {1, 2}),
         ("block_sum", {10}),

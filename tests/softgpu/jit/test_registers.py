@@ -1,4 +1,4 @@
-"""A loop does not carry the values that its nodes pass on: they would make LLVM's work grow.
+"""A loop does not carry the values that its nodes pass on: LLVM's work is linear in the kernel.
 
 The programs `ptx/isa/bra_loop_*.ptx` show that lanes which left a loop, or wait, keep their values.
 """

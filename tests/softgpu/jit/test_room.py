@@ -62,7 +62,7 @@ def kernel_of(what, bits, count, stride):
 
 
 def wrong_lanes(ranges, base, threads, stride, size):
-    """The lanes whose access is wrong, with the kind of their fault."""
+    """The lanes with a wrong access, and the kind of each fault."""
     found = {}
     for lane in range(threads):
         address = base + lane * stride

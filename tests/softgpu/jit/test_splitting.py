@@ -107,7 +107,7 @@ def test_programs_by_number_in_pieces_leave_the_same_bits(first):
 
 
 def nested(weight):
-    """The result of nested loops whose lanes leave, and begin trips, at different times."""
+    """The result of nested loops. Lanes leave them, and begin trips, at different times."""
     module = parse(NESTED)
     module = replace(module, functions=(module.function("nested"),))
     module = jit.compile_module(module, piece_weight=weight)

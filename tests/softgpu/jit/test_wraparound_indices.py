@@ -236,7 +236,8 @@ def test_a_lane_that_is_lifted_out_of_the_array_is_named(moves):
     assert fault.threads == ((0, 0, 0), (1, 0, 0), (2, 0, 0))
 
 
-# In shared and local memory; for a power of two, a negative index counts from the end.
+# In shared and local memory: the sign bit, shifted right, wraps a negative index around a size that
+# is a power of two.
 OWN = """
 .version 6.4
 .target sm_75

@@ -24,8 +24,11 @@ def compile_module(request):
 
 
 def happened(compile_module, body, *, count=1, block=(1,), grid=(1,), size=256, before=""):
-    """What a body did to arrays whose addresses are in %d0, %d1, ...; lines count from the body's
-    first as 1. A thread's number in the grid is %r0, and %d8 is that in 64 bits."""
+    """The recorded accesses of a body to arrays with their addresses in %d0, %d1, ...
+
+    Lines count from the body's first line as 1. %r0 is a thread's number in the grid, and %d8 is
+    this number in 64 bits.
+    """
     parameters = ", ".join(f".param .u64 p{index}" for index in range(count))
     begin = " ".join(f"ld.param.u64 %d{index}, [p{index}];" for index in range(count))
     begin += " mov.u32 %r0, %tid.x; mov.u32 %r7, %ctaid.x; mov.u32 %r8, %ntid.x;"

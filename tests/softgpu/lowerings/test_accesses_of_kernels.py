@@ -1,4 +1,4 @@
-"""Every shipped kernel makes exactly its inferred accesses when it has work to do."""
+"""Every shipped kernel makes only inferred accesses, and all of them when it has work to do."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from cudasync.softgpu.interface.poison import PATTERN, poison, poison_pages
 from cudasync.testing import explore
 
 # By name: bits of an element, of its exponent, and of its mantissa. A NaN has an exponent of all
-# ones and a nonzero mantissa; e4m3 has a single NaN, whose bits are all ones.
+# ones and a nonzero mantissa; e4m3 has a single NaN, of all ones.
 FORMATS = {
     "f16": (16, 5, 10), "bf16": (16, 8, 7), "f32": (32, 8, 23), "f64": (64, 11, 52),
     "e5m2": (8, 5, 2),

@@ -1,4 +1,4 @@
-"""The stand-in for cuRAND: right kinds of numbers, equal for equal seeds and offsets."""
+"""The stand-in for cuRAND: the right distributions; equal seeds and offsets give equal numbers."""
 
 from __future__ import annotations
 

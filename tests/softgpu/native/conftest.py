@@ -24,7 +24,7 @@ def libraries(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def features(libraries):
-    """The native program whose parts show the features."""
+    """The native program with the parts that show the features."""
     if nvcc.nvcc() is None:
         pytest.skip("no nvcc")
     program = libraries.parent / "features"
