@@ -18,7 +18,7 @@ from cudasync.graph.device_graph import device_graph
 from cudasync.graph.parts.over import is_silent, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cudasync.driver import Device, Event, Stream
     from cudasync.driver.graph import GraphExec
@@ -62,7 +62,7 @@ class IntactGraphs:
             op._damage = None
         if graph is None:
             return None
-        launch = graph.launch
+        launch: Callable[..., Any] = graph.launch
         if is_checked():
             launch = held(launch, *self._accesses, self._name, sys._getframe())
 
@@ -81,40 +81,45 @@ class IntactGraphs:
         `damage` then describes the data behind the launch. Each device function is called once
         more, to be captured. Raises whatever it raises.
         """
-        left = []
+        # For each node, what is left of it: a joined copy may be left in part.
+        left: dict[Node, tuple[Node, ...]] = {}
         for node in self._nodes:
-            accesses = node.hazards
-            if damage.reaches(accesses):
-                damage.fail(accesses)
-                if is_silent(accesses):
-                    damage.fail((((), (), ()), (), self._over))
-            else:
-                damage.heal(accesses)
-                left.append(node)
-        if not left:
+            parts = tuple(each for each in node.joined or (node,) if self._is_intact(each, damage))
+            left[node] = (node,) if node.joined and parts == node.joined else parts
+        key = tuple(part for parts in left.values() for part in parts)
+        if not key:
             return None
-        key = tuple(left)
         found = self._kept.get(key)
         if found is None or found.is_closed:
-            found, _ = device_graph(left, edges_among(self._nodes, set(left)), self._device)
+            found, _ = device_graph(key, edges_among(left), self._device)
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
             # Threads that meet here make one each, and each is good.
             self._kept[key] = found
         return found
 
+    def _is_intact(self, node: Node, damage: Damage) -> bool:
+        """True if `node` needs no damaged data. Note what it does to the data behind it."""
+        accesses = node.hazards
+        if not damage.reaches(accesses):
+            damage.heal(accesses)
+            return True
+        damage.fail(accesses)
+        if is_silent(accesses):
+            damage.fail((((), (), ()), (), self._over))
+        return False
 
-def edges_among(nodes: Sequence[Node], left: Collection[Node]) -> list[tuple[Node, ...]]:
-    """The predecessors of each node that is `left`. The predecessors of an absent node take its
-    place, so the order of the others stays."""
+
+def edges_among(left: Mapping[Node, Sequence[Node]]) -> list[tuple[Node, ...]]:
+    """The predecessors of each node that is left, if so much is left of each node of a program.
+
+    The predecessors of an absent node take its place, so the order of the others stays.
+    """
     # For each node, the nodes that a successor comes after.
     ends: dict[Node, tuple[Node, ...]] = {}
     edges = []
-    for node in nodes:
+    for node, parts in left.items():
         before = tuple(dict.fromkeys(each for other in node.before for each in ends.get(other, ())))
-        if node in left:
-            edges.append(before)
-            ends[node] = (node,)
-        else:
-            ends[node] = before
+        edges += [before] * len(parts)
+        ends[node] = tuple(parts) or before
     return edges

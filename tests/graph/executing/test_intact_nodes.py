@@ -199,5 +199,19 @@ def test_edges_go_on_through_absent_nodes():
         b += a
         a += 1
     first, between, last = g.nodes
-    assert intact.edges_among(g.nodes, {first, last}) == [(), (first,)]
-    assert intact.edges_among(g.nodes, {between, last}) == [(), (between,)]
+    one = {first: [first], between: [], last: [last]}
+    assert intact.edges_among(one) == [(), (first,)]
+    assert intact.edges_among({**one, first: [], between: [between]}) == [(), (between,)]
+
+
+def test_of_joined_copies_only_the_one_that_needs_failed_data_is_left_out(engine):
+    a, b = cs.array(np.arange(16, dtype=np.int32)), cs.zeros(16, np.int32)
+    with cs.graph() as g:
+        cs.copy(b[:8], a[:8])
+        cs.copy(b[8:], a[8:])
+    executable = g.instantiate()
+    assert "1 of 2 nodes joined" in executable.report()
+    engine.push(fail, writes=[a[8:]])
+    executable.launch()
+    assert is_poisoned(b[8:])
+    assert b[:8].numpy().tolist() == list(range(8))
