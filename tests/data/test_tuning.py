@@ -11,8 +11,7 @@ from cudasync.data.tuning import Climber, chosen
 
 
 def climbed(speed, wanted, most=16, begin=1):
-    """The final number of workers, at `speed(workers)` samples a second and `wanted` by the
-    loop."""
+    """The final number of workers; the loop wants `wanted` of `speed(workers)` samples a second."""
     climber = Climber(most, begin)
     for _ in range(100):
         rate = min(speed(climber.workers), wanted)

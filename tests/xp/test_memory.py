@@ -51,8 +51,7 @@ def test_a_view_keeps_the_block_of_its_array():
 
 
 def test_a_block_that_is_still_read_is_not_overwritten_before():
-    """The block's first users wait on the device. The next array has its bytes on another
-    stream."""
+    """The block's first users wait on the device. The next array uses it on another stream."""
     x = xp.ones(100)
     cs.waitall()
     with Latch(cs.Device(0)) as latch:

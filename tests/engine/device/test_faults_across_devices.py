@@ -131,10 +131,8 @@ ROUTES = {
 
 
 def follow(route):
-    """Spoil the first array's device, then copy from array to array; on devices a kernel follows.
-
-    Returns all the arrays, and the last copy.
-    """
+    """Spoil the first array's device, then copy and add along a route: the arrays, the last
+    copy."""
     arrays = [pinned() if place is None else zeros(place) for place in route]
     cs.waitall(PATIENCE_S)
     spoil(arrays[0])
@@ -340,11 +338,8 @@ def assert_lost(op):
 
 
 def test_who_comes_after_a_lost_op_comes_after_what_that_waited_for(running, latch):
-    """Device 2 writes, then device 0 overwrites, then device 1.
-
-    Device 0 is lost. If device 1 waited for device 0 alone, the first write would land last and
-    stay.
-    """
+    """Devices 2, 0 and 1 write in turn, and device 0 is lost. If device 1 waited for device 0
+    alone, the first write would land last and stay."""
     y = zeros(1)
     cs.waitall(PATIENCE_S)
     first = hold_and_set(running, latch, y, 1)

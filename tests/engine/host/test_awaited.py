@@ -31,8 +31,7 @@ class Rig:
         return awaited.push(self.engine, fn, "own", reads=reads, writes=[self.order])
 
     def learn(self):
-        """Push until the waiter ran the last op, and the pool remembers this for the line of
-        code."""
+        """Push until the waiter ran the last op, and the pool has remembered the line of code."""
         while not self.pool.places:
             self.push().wait()
         del self.ran[:]

@@ -228,8 +228,7 @@ engine.close()
 
 
 def test_arrays_of_the_parent_are_refused_or_gone_in_the_child_and_whole_in_the_parent():
-    """A CUDA context does not survive a fork. The child gets an error; it must not hang or
-    crash."""
+    """A CUDA context does not survive a fork. The child gets an error, not a hang or crash."""
     assert_runs_clean(
         PREPARE
         + """

@@ -195,8 +195,7 @@ class WaitThatLooksFirst(CompleteAndWait):
 
 
 class CloseAndPush(_Planning):
-    """One thread closes while another pushes: the op runs or is refused, by its place in the
-    log."""
+    """One thread closes while another pushes: the op's place in the log decides if it runs."""
 
     def workers(self) -> Workers:
         return [self.close, self.push]
