@@ -151,7 +151,7 @@ def test_who_finds_the_first_taken_leaves_the_second_to_the_op_that_reads_it():
         taken, lend_until = staging.fill(np.ones(8))
         lend_until(first)
         read, lend_too = staging.fill(np.ones(8))
-        # The gate has a time limit, in case that a later line fails.
+        # The gate has a time limit, in case a later line fails.
         lend_too(second := engine.push(lambda: gate.wait(5)))
         latch.release()
         device.synchronize()

@@ -42,7 +42,7 @@ def managed():
 
 
 def test_numpy_reads_managed_memory_that_we_pass_on(managed):
-    """Our structure follows theirs. NumPy's C code reads ours and returns it."""
+    """Their structure comes in, ours goes out. NumPy's C code reads ours and returns it."""
     theirs = TheirTensor(np.zeros((4, 4), np.int32), device_type=13, data=managed)
     mine = cs.from_dlpack(theirs)
     assert mine.__dlpack_device__() == (13, 0)

@@ -247,7 +247,7 @@ def test_peer_access_is_there_again_after_a_reset(saxpy):
 
 
 def test_a_planted_lack_of_peer_access_is_found():
-    """The planted bug: the software GPU refuses access that no call enabled."""
+    """The planted bug enables no peer access, and the software GPU refuses the launch."""
     text = f"""
         import numpy as np
         import cudasync as cs

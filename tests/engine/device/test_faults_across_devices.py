@@ -131,8 +131,7 @@ ROUTES = {
 
 
 def follow(route):
-    """Spoil the first array's device, then copy and add along a route: the arrays, the last
-    copy."""
+    """Spoil the first array's device; copy and add along a route. Returns arrays, last copy."""
     arrays = [pinned() if place is None else zeros(place) for place in route]
     cs.waitall(PATIENCE_S)
     spoil(arrays[0])

@@ -81,7 +81,7 @@ def test_what_is_held_holds_up_nothing_else(engine, latch, mix, kind, held_kind)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_readers_of_what_is_held_leave_a_stream_to_the_others(engine, latch, mix, kind):
-    """All streams but one have blocked work. Many ops read its results, each beside the others."""
+    """All streams but one have blocked work, and many independent ops read its results."""
     held = [array() for _ in range(STREAMS - 1)]
     a, b, *targets = [array() for _ in range(2 + 4 * len(held))]
     for x in held:

@@ -159,7 +159,7 @@ def test_who_finds_another_one_planning_does_not_nap_where_something_is_ready(mo
 
 
 def test_short_ops_go_back_to_leaving_no_trace(engine):
-    """After so many short ops in a row behind long ones, no op gets a record any more."""
+    """Once enough short ops in a row follow long ones, no op gets a record any more."""
     pool = engine._compute
     # This is the state after a burst of long ops.
     pool.spread = sleeping.SPREAD

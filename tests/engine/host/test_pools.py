@@ -280,7 +280,7 @@ def test_what_becomes_ready_while_its_finder_is_in_an_op_is_taken_by_another():
 
 
 def test_a_finaliser_on_a_worker_is_not_held_back():
-    """The finaliser pushes from the one thread that could run what it would wait for."""
+    """The finaliser pushes from the only thread that could run the ops it would wait for."""
     ran = []
 
     class Resource:

@@ -1,8 +1,8 @@
 """Eight threads push at once while the interpreter switches threads all the time.
 
-Each op checks two things when it runs. No conflicting op uses its variables. Of the ops that its
-own thread pushed before, exactly the writers before it have written. An op cannot see the order
-between ops of different threads. That order is read from the marks that ops leave on variables.
+Each op checks two things when it runs: no conflicting op uses its variables, and exactly the writes
+that its own thread pushed before it are done. An op cannot see the order between ops of different
+threads. The marks that ops leave on their variables show that order.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def test_outcome_and_poison_are_eager_with_the_pass_on_and_off(
 
 
 def joins_what_others_need(nodes):
-    """The planted bug: each node joins a dependent, although other nodes stand between the two."""
+    """The planted bug: each node joins a dependent, despite further needs and dependents."""
     return {
         other: node
         for node in nodes
