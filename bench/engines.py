@@ -152,8 +152,10 @@ class TwoThreadPools(ThreadPool):
 
 
 class TwoThreads:
-    """Two bare threads that take ready ops from a queue, in the order of the graph, which is built
-    beforehand: the least that a program must do for the serial answer."""
+    """Two bare threads take ready ops from a queue, in the order of a ready-made graph.
+
+    This is the least that a program must do for the serial answer.
+    """
 
     name = "two threads, edges by hand"
 

@@ -1,11 +1,10 @@
 """Host functions in graphs: empty functions, small additions, and matrix products.
 
-`replay.NAME`: empty functions, recorded once and launched again and again, beside a plain loop over
-them as often, beside this loop on another thread, and beside pushing them. A launch and its wait
-switch threads twice; the loop on another thread shows what two switches cost at that moment.
-`once`: one launch after a pause, when nothing of it is in the processor's caches and the worker
-sleeps. `adds`: small additions on the CPU. `matmul`: products of matrices, whose order a graph
-knows beforehand.
+`replay.NAME`: empty functions, recorded once and launched repeatedly, beside a plain loop over
+them, beside this loop on another thread, and beside pushing them. A launch and its wait switch
+threads twice; the loop on another thread shows the cost of two switches at that moment. `once`: one
+launch after a pause, with cold caches and a sleeping worker. `adds`: small additions on the CPU.
+`matmul`: matrix products, whose order a graph knows beforehand.
 """
 
 from __future__ import annotations

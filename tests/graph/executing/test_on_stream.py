@@ -93,9 +93,9 @@ STEPS = st.lists(st.sampled_from(["device", "mixed", "x to y", "y to x"]), min_s
 
 
 def differences(steps):
-    """Two arrays after a stream's copies with graph launches between them, where they are wrong.
+    """Wrong values in two arrays after a stream's copies with graph launches between them.
 
-    The expected values are those of a run of one step after the other.
+    The expected values are those of a serial run.
     """
     theirs = cs.Stream()
     x, y = cs.array([1, 2, 3]), cs.array([10, 20, 30])

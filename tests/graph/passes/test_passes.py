@@ -19,8 +19,7 @@ COUNT = 3
 
 @dataclass(frozen=True)
 class Step:
-    """`out = left * right + 1`, with operands by place in the list of arrays; or an update in
-    place.
+    """`out = left * right + 1`, with operands by place in the list; or an update in place.
 
     A new array that is not kept is a temporary. A view is all elements but the first.
     """
