@@ -22,7 +22,7 @@ def _nothing_is_kept():
 
 
 def let_go():
-    """Free all unused memory: a call that makes an array handles dropped ones, which ops free."""
+    """Free all unused memory: making an array handles the dropped ones, and ops free them."""
     gc.collect()
     idle.empty_pools()
     _ = xp.empty(1)
