@@ -151,6 +151,49 @@ class TwoThreadPools(ThreadPool):
     pools = 2
 
 
+class TwoThreads:
+    """Two bare threads that take ready ops from a queue, in the order of the graph, which is built
+    beforehand: the least that a program must do for the serial answer."""
+
+    name = "two threads, edges by hand"
+
+    def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
+        counts = [len(before) for before in workload.predecessors]
+        roots = [number for number, count in enumerate(counts) if not count]
+        successors = workload.successors
+        lock = threading.Lock()
+
+        def run() -> None:
+            left, unfinished = counts.copy(), len(counts)
+            ready: SimpleQueue[int | None] = SimpleQueue()
+
+            def serve() -> None:
+                nonlocal unfinished
+                while (number := ready.get()) is not None:
+                    functions[number]()
+                    with lock:
+                        unfinished -= 1
+                        for later in successors[number]:
+                            left[later] -= 1
+                            if not left[later]:
+                                ready.put(later)
+                        if not unfinished:
+                            ready.put(None)
+                            ready.put(None)
+
+            for number in roots:
+                ready.put(number)
+            other = threading.Thread(target=serve)
+            other.start()
+            serve()
+            other.join()
+
+        return run
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
 class HandOver:
     """Two threads that run the ops in turn, in push order, each of which wakes the other one: what
     a bare hand-over between threads costs at each op, with nothing planned."""
