@@ -45,9 +45,9 @@ def entry(
     return header + payload
 
 
-def wrapper(address: int, version: int = 1) -> bytes:
-    """What a program has in its data: where its fat binary lies."""
-    return struct.pack("<IIQQ", 0x466243B1, version, address, 0)
+def wrapper(address: int, version: int = 1, objects: int = 0) -> bytes:
+    """What a program has in its data: where its fat binary lies, or an array of several."""
+    return struct.pack("<IIQQ", 0x466243B1, version, address, objects)
 
 
 def lz4_block(data: bytes) -> bytes:
