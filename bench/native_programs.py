@@ -86,7 +86,7 @@ def _program(top: Path, folder: Path, sources: list[Path]) -> Program:
         flags += [f"-I{word}" for word in folders.split() if "$" not in word]
     if _RELOCATABLE.search(make):
         flags.append("-rdc=true")
-    run = re.search(r"^\s+.*\./(?:\$[({]\w+[)}]|main\b)(.*)$", make, re.MULTILINE)
+    run = re.search(r"^\s+.*\./(?:\$[({]\w+[)}]|main(?![\w.]))(.*)$", make, re.MULTILINE)
     arguments = run[1].split("#")[0].split() if run else []
     smaller = SMALLER.get(folder.relative_to(top).parts[-1])
     return Program(
