@@ -191,8 +191,8 @@ early:
   %lane.offset = sub i64 %address, %low
   %lane.last = call i64 @llvm.usub.sat.i64(i64 %room, i64 {size - 1})
   %is.here = icmp ult i64 %lane.offset, %lane.last
-  br i1 %is.here, label %here, label %go.on
-here:
+  br i1 %is.here, label %lane.here, label %go.on
+lane.here:
   %lane.marks.at = getelementptr i8, ptr %marks, i64 %lane.offset
 {look if reads else "  br label %mark"}
 mark:
@@ -229,6 +229,7 @@ mark:
         count=count,
         lane=lane,
         neutral=1,
+        known="true",
         is_alone=True,
     )
 

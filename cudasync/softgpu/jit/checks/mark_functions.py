@@ -31,9 +31,10 @@ DECLARATIONS: Final = (
 class Marking:
     """What one kind of access does to marks, as text.
 
-    `find` goes from its own label `find` to `ready` or `done`, or to `slow`. It knows `%probe`, the
-    lowest active lane's address. It defines `%marks`, the mark of the address `%low`, and `%room`,
-    the number of bytes from there on that have marks.
+    `find` goes from its own label `find` to `ready` or `done`, or to `beyond` if no memory from
+    `%probe` on has marks, which is the lowest active lane's address. It defines `%marks`, the mark
+    of the address `%low`, and `%room`, the number of bytes from there on that have marks. The i1
+    `known` says whether vectors may be used there.
 
     `update` is given a prefix, a vector type and its elements' width. It computes `new`,
     `is.changed` and `is.slow` with that prefix from the marks `m`. `count` follows the store of new
@@ -50,6 +51,7 @@ class Marking:
     count: Callable[[str, str, int], str]
     lane: str
     neutral: int
+    known: str
     is_alone: bool
 
     def functions(self) -> dict[str, str]:
@@ -108,7 +110,9 @@ def _extent(size: int) -> str:
 """
 
 
-_INSIDE: Final = """ready:
+_INSIDE: Final = """beyond:
+  br label %done
+ready:
   %offset = sub i64 %probe, %low
   %is.begun = icmp ult i64 %offset, %room
   %end.offset = add i64 %offset, %span
@@ -163,7 +167,8 @@ def _one(marking: Marking) -> str:
   %span = add i64 0, {marking.size}
   br label %find
 {marking.find}
-{_INSIDE}\
+{_INSIDE}  br i1 {marking.known}, label %known, label %slow
+known:
   %marks.at = getelementptr i8, ptr %marks, i64 %offset
   %m = load {type_}, ptr %marks.at, align 1
 {_change(marking, "", type_, bits, f"store {type_} %new, ptr %marks.at, align 1", at="inside")}\
@@ -196,7 +201,8 @@ def _line(marking: Marking) -> str:
   %probe = add i64 %start, %skipped
   br label %find
 {marking.find}
-{_INSIDE}\
+{_INSIDE}  br i1 {marking.known}, label %known, label %slow
+known:
   %start.offset = sub i64 %offset, %skipped
   %marks.at = getelementptr i8, ptr %marks, i64 %start.offset
   %is.full = icmp eq i32 %given, {(1 << lanes) - 1 - (1 << 32 if lanes == 32 else 0)}
@@ -246,6 +252,8 @@ line.up:
   call void {marking.name}.line({typed}, i64 %start, i32 %given, i64 %line)
   ret void
 {marking.find}
+beyond:
+  br label %slow
 ready:
 {_gather(marking, short)}\
 {_tail(marking, "%given", _LOADED_ADDRESS)}"""
@@ -292,9 +300,12 @@ def _gather(marking: Marking, short: str) -> str:
   %in = bitcast <{lanes} x i1> %are.in to i{lanes}
   %in.active = and i{lanes} %in, {short}
   %is.in.all = icmp eq i{lanes} %in.active, {short}
-  br i1 %is.in.all, label %gather, label %elsewhere
+  br i1 %is.in.all, label %here, label %elsewhere
+here:
+  br i1 {marking.known}, label %gather, label %slow
 elsewhere:
-{elsewhere}gather:
+{elsewhere}
+gather:
   %on = {flags_call(lanes, short)}
   %marks.at = getelementptr i8, ptr %marks, {vector} %offsets
   %m = call {each} {gathered}({pointers}, {each} {idle})
