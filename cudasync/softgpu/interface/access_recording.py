@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntFlag
@@ -43,7 +42,6 @@ KINDS = (Touch.READ, Touch.WRITTEN, Touch.READ_FIRST)
 _ALL_MARKS = 1 << len(Touch)
 # Marks are read in stretches of this many bytes, which stay in a processor's second cache.
 _STRETCH = 1 << 16
-_MARKED = re.compile(b"\1+")
 # Memory from this size on has its marks in large pages: fewer page faults.
 _LARGE = 1 << 21
 # Modifiers of strong accesses: two concurrent strong accesses are no race.
@@ -208,10 +206,21 @@ def _runs(kept: mmap.mmap, marked: bytes) -> list[tuple[int, int]]:
         if stretch == stretch[:1] * len(stretch):
             runs = [(0, len(stretch))] if table[stretch[0]] else []
         else:
-            runs = [run.span() for run in _MARKED.finditer(stretch.translate(table))]
+            runs = _runs_of_ones(stretch.translate(table))
         if found and runs and runs[0][0] == 0 and found[-1][1] == start:
             found[-1] = (found[-1][0], start + runs.pop(0)[1])
         found += [(start + low, start + high) for low, high in runs]
+    return found
+
+
+def _runs_of_ones(flags: bytes) -> list[tuple[int, int]]:
+    """The runs of 1 among bytes of 0 and 1."""
+    found = []
+    low = flags.find(1)
+    while low >= 0:
+        high = flags.find(0, low)
+        found.append((low, high if high >= 0 else len(flags)))
+        low = flags.find(1, high) if high >= 0 else -1
     return found
 
 
