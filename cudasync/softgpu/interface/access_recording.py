@@ -8,8 +8,8 @@ function after each access to global memory. The function finds the ranges of th
 - on request, a mark for each byte: which of the three happened to it, and whether by a plain
   access, which is no atomic, not volatile and not ordered by a scope.
 
-An atomic reads, then writes. A recorded launch runs on one thread, so that "before" has a meaning
-and is the same in every run. Code compiled without recording pays nothing.
+An atomic reads, then writes. A launch with watched ranges runs on one thread, so that "before" has a
+meaning and is the same in every run. Code compiled without recording pays nothing.
 """
 
 from __future__ import annotations
@@ -141,8 +141,7 @@ class Recording:
         )
         # Untouched pages cost nothing.
         self._kept = [
-            None if (start, end) in bare else _marks(end - start)
-            for start, end in self.ranges
+            None if (start, end) in bare else _marks(end - start) for start, end in self.ranges
         ]
         for index, ((start, end), kept) in enumerate(zip(self.ranges, self._kept, strict=True)):
             row = _ROW_WORDS * index
@@ -151,6 +150,11 @@ class Recording:
             if kept is not None:
                 self._table[row + _KEPT] = ctypes.addressof(ctypes.c_ubyte.from_buffer(kept))
         self.address = ctypes.addressof(self._table)
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the launch must run on one thread; each slot has windows of its own."""
+        return bool(self.count) or self.races is not None or self.convergence is not None
 
     def first(self, index: int, kind: Touch) -> First | None:
         """The first access of a kind to the range at `index`; None if there was none."""

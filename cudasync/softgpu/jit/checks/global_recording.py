@@ -76,7 +76,7 @@ row:
 @cache
 def marking(size: int, bits: int, lanes: int) -> Marking:
     """What an access does to marks; `bits` are those of `access_recording.noted`."""
-    reads, writes = bool(bits & Touch.READ), bool(bits & Touch.WRITTEN)
+    reads = bool(bits & Touch.READ)
     find, known = _FIND, "%has.marks"
     for touch in (Touch.READ, Touch.WRITTEN):
         if bits & touch:

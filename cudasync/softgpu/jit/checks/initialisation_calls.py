@@ -1,12 +1,12 @@
 """Cellar, jit. Calls that mark written bytes of shared and local memory, and test reads for them.
 
-Code compiled for recording contains the calls. They do nothing unless the check is on: otherwise
+Code compiled with `windows` contains the calls. They do nothing unless the check is on: otherwise
 the state of a slot is 0, see `softgpu/interface/initialisation_windows.py`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.interface.access_recording import Touch
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
 
 _OURS = frozenset({StateSpace.SHARED, StateSpace.LOCAL, StateSpace.PARAM, StateSpace.GENERIC})
+# Stands in the text of a kernel that uses the block's own memory.
+WINDOW_CALL: Final = "call void @cudasync.window."
 _BLOCK = "i32 %ctaid.x, i32 %ctaid.y, i32 %ctaid.z"
 
 
@@ -29,7 +31,7 @@ def note_window(
 ) -> None:
     """Note that each active lane accesses `size` bytes, which may lie in a window of the block."""
     builder = lowering.builder
-    if not lowering.settings.record or where.where is Where.ALLOCATIONS or builder.is_silent:
+    if not lowering.settings.windows or where.where is Where.ALLOCATIONS or builder.is_silent:
         return
     if instruction.space not in _OURS:
         return

@@ -189,11 +189,11 @@ def _line(marking: Marking) -> str:
         flags = f"<{lanes} x i1> %p.on"
         idle = splat(marking.neutral, each, bits)
         kept = f"call {each} @llvm.masked.load.v{lanes}i{bits}.p0(ptr align 1 %marks.at, {flags},"
-        store = f"call void @llvm.masked.store.v{lanes}i{bits}.p0({each} %p.new, ptr align 1 %marks.at,"
+        store = f"call void @llvm.masked.store.v{lanes}i{bits}.p0({each} %p.new,"
         partial = f"""partial:
 {trunc}  %p.on = {flags_call(lanes, short)}
   %p.m = {kept} {each} {idle})
-{_change(marking, "p.", each, bits, f"{store} {flags})", at="partial")}\
+{_change(marking, "p.", each, bits, f"{store} ptr align 1 %marks.at, {flags})", at="partial")}\
 {marking.count("p.", each, bits)}
   br label %done
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.interface.access_recording import NOTE, NOTE_NAME, noted
+from cudasync.softgpu.interface.access_recording import NOTE, NOTE_NAME, Touch, noted
 from cudasync.softgpu.jit.checks.global_recording import SEARCH, SEARCH_NAME, marking
 from cudasync.softgpu.jit.checks.initialisation_calls import note_window
 from cudasync.softgpu.jit.checks.lane_calls import mark_lanes
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudasync.ptx import ir
-    from cudasync.softgpu.interface.access_recording import Touch
     from cudasync.softgpu.jit.addressing.address_spaces import Place
     from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
     from cudasync.softgpu.jit.vector_ir.values import Value
@@ -38,7 +37,10 @@ def note(
     """
     note_access(lowering, instruction, where, size, kind, values)
     note_window(lowering, instruction, where, size, kind)
-    if not lowering.settings.record or where.where is Where.WINDOW:
+    settings = lowering.settings
+    if not settings.record or where.where is Where.WINDOW:
+        return
+    if kind is Touch.READ and not settings.reads:
         return
     builder = lowering.builder
     if builder.is_silent:
