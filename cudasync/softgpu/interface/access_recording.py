@@ -8,8 +8,8 @@ function after each access to global memory. The function finds the ranges of th
 - on request, a mark for each byte: which of the three happened to it, and whether by a plain
   access, which is no atomic, not volatile and not ordered by a scope.
 
-An atomic reads, then writes. A launch with watched ranges runs on one thread, so that "before" has a
-meaning and is the same in every run. Code compiled without recording pays nothing.
+An atomic reads, then writes. A launch with watched ranges runs on one thread, so that "before" has
+a meaning and is the same in every run. Code compiled without recording pays nothing.
 """
 
 from __future__ import annotations
