@@ -72,15 +72,10 @@ def build(session: Session) -> None:
     session.at_end.append(means)
 
 
-<<<<<<< HEAD
 def launched(
     module: cs.Module, work: Work
 ) -> tuple[Callable[[], None], Callable[[], None], Callable[[], int]]:
-    """A launch and the wait for it; new memory for outputs; the checksum of what it computes."""
-=======
-def launched(module: cs.Module, work: Work) -> tuple[Callable[[], None], Callable[[], int]]:
-    """A launch with its wait, and the checksum of its results."""
->>>>>>> main
+    """A launch with its wait; new memory for outputs; the checksum of its results."""
     arrays = {id(each): each for each in work.arguments if isinstance(each, np.ndarray)}
     buffers = {key: cs.DeviceBuffer(each.nbytes) for key, each in arrays.items()}
     for key, each in arrays.items():
