@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.atomic import DONE, SEAL
 from cudasync.engine.device.ready import READY, settle
 from cudasync.engine.host.states import WATCHING
-from cudasync.engine.host.visiting import come_back, go, host_of, is_planned_elsewhere
+from cudasync.engine.host.visiting import come_back, go, host_of, is_planned_by
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, SEGMENT
@@ -44,7 +44,7 @@ def drain(worker: Worker) -> bool:
     pool = worker.pool
     holder = epochs.latest(COMBINER.epoch)
     is_others = holder.owner != get_ident() and (
-        (not holder.is_idle and not _is_running(holder)) or is_planned_elsewhere(pool)
+        (not holder.is_idle and not _is_running(holder)) or is_planned_by(holder.owner, pool)
     )
     # Another thread is planning; without progress, it is suspended.
     if is_others and _comes_on(pool.heap):

@@ -171,7 +171,11 @@ class WorkerPool:
         first remedy is another ring. If no worker takes it, one of them is replaced.
         """
         rows = self.states.rows.copy()
-        at_hand = [each for each, state in rows.items() if state not in (BLOCKED, AWAY)]
+        at_hand = [
+            each
+            for each, state in rows.items()
+            if state is not BLOCKED and not (state is AWAY and each.is_in_op)
+        ]
         free = [worker for worker in at_hand if not worker.is_in_op]
         visitors = [each for each in self.permits.holders.copy() if each.host is self]
         for visitor in visitors:

@@ -50,13 +50,13 @@ def are_open(home: WorkerPool, host: WorkerPool) -> bool:
     )
 
 
-def is_planned_elsewhere(home: WorkerPool) -> bool:
-    """True if a worker of another such pool of the engine is awake: it drains the log."""
+def is_planned_by(owner: int, home: WorkerPool) -> bool:
+    """True if the thread `owner` is an awake worker of a pool whose workers may visit `home`: then
+    it also runs what it plans for `home`, and need not be superseded while it makes progress."""
     for table in list(home.ledger.tables) if home.is_open else ():
-        if table is not home.states:
-            states = table.now()
-            if WORKING in states or SEARCHING in states or AWAY in states:
-                return True
+        for worker, state in table.rows.copy().items():
+            if worker.ident == owner and worker.pool is not home:
+                return state is WORKING or state is SEARCHING or state is AWAY
     return False
 
 

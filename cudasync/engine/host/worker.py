@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import current
@@ -28,6 +29,7 @@ class Worker:
     __slots__ = (
         "count",
         "host",
+        "ident",
         "is_ending",
         "lends",
         "name",
@@ -42,6 +44,8 @@ class Worker:
     def __init__(self, pool: WorkerPool) -> None:
         self.pool = pool
         self.name = ""
+        # Of its thread, which makes it.
+        self.ident = get_ident()
         # The number of waits in its op: more than one if several tasks of a loop wait.
         self.waits = 0
         # While it waits: another worker may have its slot.
