@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudasync.atomic import Bell
-    from cudasync.engine.host.states import States
     from cudasync.engine.log.entries import Adopt
     from cudasync.engine.op import Op
 
@@ -25,8 +24,6 @@ class Ledger:
     def __init__(self, *, trace: bool) -> None:
         self.counters = Counters()
         self.recorder = Recorder() if trace else None
-        # The tables of workers of the pools whose workers may visit each other.
-        self.tables: list[States] = []
         # Pushes that are held back until an op ends.
         self.held: list[Bell] = []
 

@@ -146,6 +146,10 @@ def drain(worker: Worker) -> bool:
                     except BaseException as error:
                         worker.failed(op, error, epoch)
                         worker.skip(index)
+                    else:
+                        if is_away:
+                            worker.skip(index)
+                            host.visits.next()
                     # `nodes.finish`, inlined.
                     op.finished = True
                     if op._node is not None:

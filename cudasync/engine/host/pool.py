@@ -23,7 +23,7 @@ from cudasync.engine import current
 from cudasync.engine.host.permits import Permits
 from cudasync.engine.host.slots import Slots
 from cudasync.engine.host.states import ASLEEP, AWAY, BLOCKED, WATCHING, WORKING, Slot, States
-from cudasync.engine.host.visiting import will_visit
+from cudasync.engine.host.visiting import WORKERS, will_visit
 from cudasync.engine.host.watchdog import WATCHDOG
 from cudasync.engine.host.worker import Worker
 from cudasync.engine.log.combiner import COMBINER
@@ -80,9 +80,7 @@ class WorkerPool:
         self.permits = Permits(size)
         # Workers of other pools may run its ops, and its workers theirs: see `host.visiting`.
         self.is_open = size > 1 and name != COPY_POOL
-        if self.is_open:
-            ledger.tables.append(self.states)
-        # How often workers of other pools came for an op.
+        # Ops that workers of other pools ran without failing.
         self.visits = Tickets()
         # All living workers, also replaced ones.
         self.workers: dict[Worker, None] = {}
@@ -101,7 +99,7 @@ class WorkerPool:
     def ran(self) -> int:
         """The number of ops that ended without failing."""
         by_workers = sum(worker.ran for worker in list(self.workers)) + sum(self._ended)
-        return by_workers + self.ran_by_pushers.taken
+        return by_workers + self.ran_by_pushers.taken + self.visits.taken
 
     def rank(self, *, lasts: bool = True) -> None:
         """From now on plan all ops before choosing one; `lasts`: for priorities or a limit."""
@@ -259,11 +257,13 @@ class WorkerPool:
         if not self.slots.take(slot, worker.token):
             self.states.leave(worker)
             return
+        WORKERS[worker.ident] = worker
         worker.name = f"worker {self.name} {self._started.next() - 1}"
         self.workers[worker] = None
         try:
             worker.main()
         finally:
+            WORKERS.pop(worker.ident, None)
             self.workers.pop(worker, None)
             self._ended.append(worker.ran)
             self.states.leave(worker)

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from cudasync.engine.op import Op
 
 
+# The living workers, by the idents of their threads.
+WORKERS: dict[int, Worker] = {}
+
+
 def host_of(op: Op, home: WorkerPool) -> WorkerPool | None:
     """The pool that a worker of `home` would visit for `op`; None if it may not."""
     place: Any = op._pool
@@ -53,11 +57,10 @@ def are_open(home: WorkerPool, host: WorkerPool) -> bool:
 def is_planned_by(owner: int, home: WorkerPool) -> bool:
     """True if the thread `owner` is an awake worker of a pool whose workers may visit `home`: then
     it also runs what it plans for `home`, and need not be superseded while it makes progress."""
-    for table in list(home.ledger.tables) if home.is_open else ():
-        for worker, state in table.rows.copy().items():
-            if worker.ident == owner and worker.pool is not home:
-                return state is WORKING or state is SEARCHING or state is AWAY
-    return False
+    worker = WORKERS.get(owner)
+    if worker is None or worker.pool is home or not are_open(worker.pool, home):
+        return False
+    return worker.pool.states.rows.get(worker) in (WORKING, SEARCHING, AWAY)
 
 
 def go(worker: Worker, host: WorkerPool) -> bool:
@@ -79,7 +82,6 @@ def go(worker: Worker, host: WorkerPool) -> bool:
                 home.look_again()
             if home.permits.give_back(worker):
                 home.ring()
-            host.visits.next()
             return True
         if host.permits.give_back(worker):
             host.ring()

@@ -181,7 +181,10 @@ class Worker:
                 if isinstance(op, PlainOp):
                     # Other threads read it from now on, and an unset slot costs an exception.
                     op._failure = None
-                self.count = self.count[0] + 1, None, 0
+                if self.host is None:
+                    self.count = self.count[0] + 1, None, 0
+                else:
+                    self.host.visits.next()
                 if ledger.recorder is not None:
                     ledger.recorder.ran(op, self.name, start)
                 elif pool.spread and start:

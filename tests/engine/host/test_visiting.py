@@ -250,9 +250,7 @@ def test_a_visitor_that_waits_in_its_op_has_given_back_its_permit():
             engine.push(partial(outer, index), reads=[x], pool=pools[index % 2])
             for index in range(40)
         ]
-        inner += [
-            engine.push(lambda i=index: i, pool=pools[1 - index % 2]) for index in range(40)
-        ]
+        inner += [engine.push(lambda i=index: i, pool=pools[1 - index % 2]) for index in range(40)]
         gate.set()
         assert [op.result(PATIENCE_S) for op in ops] == list(range(40))
         engine.waitall(PATIENCE_S)
