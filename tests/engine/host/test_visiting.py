@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -27,7 +27,6 @@ from cudasync.engine import current
 from cudasync.engine.host import draining, visiting
 from cudasync.engine.host.permits import Permits
 from cudasync.engine.host.slots import Slots
-from cudasync.engine.host.states import State
 
 ROUNDS = 40
 # Where it is to fail.
@@ -114,7 +113,7 @@ def test_the_only_thread_of_a_pool_runs_all_its_ops_and_no_others():
     assert not threads["io"] & threads["compute"]
 
 
-def visit(engine: cs.Engine) -> bool:
+def visit(engine: cs.Engine, during: Callable[[], None] = lambda: None) -> bool:
     """An op of compute tries to visit "io", and comes back: True if it may."""
 
     def go() -> bool:
@@ -122,7 +121,10 @@ def visit(engine: cs.Engine) -> bool:
         assert worker is not None
         if worker.host is not None or not visiting.go(worker, engine._pools["io"]):
             return False
-        visiting.come_back(worker)
+        try:
+            during()
+        finally:
+            visiting.come_back(worker)
         return True
 
     return engine.push(go).result(PATIENCE_S)
@@ -181,42 +183,33 @@ def test_no_more_ops_of_a_pool_run_at_once_than_it_has_workers(seed):
     assert max(most["io"]) <= 2
 
 
-def visit_for_long(engine: cs.Engine, patience_s: float = PATIENCE_S) -> bool:
-    """Two ops of compute meet each other, while an op of "io" is long. True if a worker of compute
-    runs that one; an assertion if the two do not meet."""
-    x, gate, opened = cs.Var("x"), threading.Event(), threading.Event()
-    long, met = threading.Event(), threading.Semaphore(0)
-    together = threading.Barrier(2)
+def meet_during_visit(engine: cs.Engine, patience_s: float = PATIENCE_S) -> bool:
+    """Two ops of compute meet each other while a worker of compute visits "io". True if it did; an
+    assertion if the two do not meet."""
+    met, together = threading.Semaphore(0), threading.Barrier(2)
+    found: list[bool] = []
 
     def meet() -> None:
         together.wait(PATIENCE_S)
         met.release()
 
-    engine.push(held_by(gate), writes=[x])
-    engine.push(held_by(opened, long), reads=[x], writes=[x], pool="io")
-    engine.statistics()
-    forget_long_ops(engine)
-    try:
-        gate.set()
-        assert long.wait(PATIENCE_S)
-        is_visit = State.AWAY in engine._compute.states.now()
+    def during() -> None:
         for _ in range(2):
             engine.push(meet)
-        for _ in range(2):
-            assert met.acquire(timeout=patience_s), "compute lacks a worker"
-    finally:
-        opened.set()
-        for _ in range(2):
-            if not met.acquire(blocking=False):
-                engine.push(meet)
-    return is_visit
+        found.extend(met.acquire(timeout=patience_s) for _ in range(2))
+
+    if not visit(engine, during):
+        return False
+    engine.waitall(PATIENCE_S)
+    assert all(found), "compute lacks a worker"
+    return True
 
 
 def test_a_long_visit_takes_no_worker_from_compute():
     with two_pools() as engine:
-        assert sum(visit_for_long(engine) for _ in range(ROUNDS)) > 0
-        engine.waitall(PATIENCE_S)
-        # Those that came in the place of visitors have ended.
+        for _ in range(ROUNDS // 4):
+            assert comes_true(lambda: meet_during_visit(engine))
+        # The workers that came in the place of visitors have ended.
         assert comes_true(lambda: len(engine._compute.workers) <= 2)
 
 
@@ -224,15 +217,8 @@ def test_a_visitor_that_lends_no_slot_is_found(monkeypatch):
     """The planted bug of the test above."""
     monkeypatch.setattr(Slots, "lend", lambda slots: None)
     monkeypatch.setattr(Slots, "take_back", lambda slots: True)
-    found = ""
-    with two_pools() as engine:
-        for _ in range(ROUNDS):
-            try:
-                visit_for_long(engine, IMPATIENCE_S)
-            except AssertionError as error:
-                found = str(error)
-                break
-    assert "lacks a worker" in found
+    with two_pools() as engine, pytest.raises(AssertionError, match="lacks a worker"):
+        comes_true(lambda: meet_during_visit(engine, IMPATIENCE_S))
 
 
 def test_a_visitor_that_waits_in_its_op_has_given_back_its_permit():
@@ -292,13 +278,17 @@ def test_a_planner_of_another_pool_is_left_to_plan_while_it_makes_progress():
     """Only a thread that drains the log and may visit the pool; any other planner is superseded."""
     with two_pools() as engine:
         mine = threading.get_ident()
-        compute, io = engine._pools["compute"], engine._pools["io"]
-        found: list[bool] = []
+        pools = [engine._pools["compute"], engine._pools["io"]]
 
-        def ask() -> None:
-            me = threading.get_ident()
-            found.extend(draining.is_planned_by(me, pool) for pool in (io, compute))
+        def ask() -> list[bool]:
+            forget_long_ops(engine)
+            worker = current.worker()
+            assert worker is not None
+            return [
+                draining.is_planned_by(threading.get_ident(), pool) == (pool is not worker.pool)
+                for pool in pools
+            ]
 
-        engine.push(ask, pool="compute").result(PATIENCE_S)
-        assert found == [True, False]
-        assert not draining.is_planned_by(mine, io)
+        for pool in ("compute", "io"):
+            assert engine.push(ask, pool=pool).result(PATIENCE_S) == [True, True]
+        assert not any(draining.is_planned_by(mine, pool) for pool in pools)
