@@ -1,4 +1,4 @@
-"""Native programs for tests: built by nvcc, where there is one, and run on the software GPU."""
+"""Native programs for tests: built by nvcc, if it is installed, and run on the software GPU."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from helpers.repository.checkout import ROOT
 
 DEADLINE_S = 300
-# A program gets none of what the tests themselves run with.
+# Variables of the tests themselves, which programs do not get.
 _OF_TESTS = ("PYTHONPATH", "CUDASYNC_SOFTGPU_DEVICES")
 PROGRAMS = ROOT / "tests" / "softgpu" / "native" / "programs"
 
 
 @cache
 def nvcc() -> list[str] | None:
-    """The command of an nvcc, as the suite of native programs finds it; None without one."""
+    """The nvcc command that the suite of native programs finds; None without nvcc."""
     program = "import json, native_compiler; print(json.dumps(native_compiler.nvcc_command()))"
     said = subprocess.run(
         [sys.executable, "-c", program],
@@ -38,8 +38,9 @@ def build(libraries: Path, source: Path, target: Path, *options: str) -> None:
     """Compile and link a program."""
     command = nvcc()
     assert command is not None
+    # Ours come first: the folder of NVIDIA's wheels has a static runtime, too.
     subprocess.run(
-        [*command, *options, str(source), f"-L{libraries}", "-o", str(target)],
+        [command[0], f"-L{libraries}", *command[1:], *options, str(source), "-o", str(target)],
         check=True,
         timeout=DEADLINE_S,
     )
@@ -48,7 +49,7 @@ def build(libraries: Path, source: Path, target: Path, *options: str) -> None:
 def run(
     libraries: Path, program: Path, *words: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program with the libraries, and without the variables of the tests themselves."""
+    """Run a program with the libraries, and without the tests' own variables."""
     clean = {name: value for name, value in os.environ.items() if name not in _OF_TESTS}
     return subprocess.run(
         [str(program), *words],

@@ -1,4 +1,4 @@
-"""What is done and not checked is said: once, with the reason, beside what was found."""
+"""Work that runs unchecked is reported once, with the reason, beside the findings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cudasync.softgpu.core.checks import thread_order, watching
 
 pytestmark = pytest.mark.lazy
 
-# A barrier for some lanes of a warp by their guard: the plain lowering alone knows it.
+# A barrier that a guard restricts to some lanes of a warp: only the plain lowering supports it.
 GUARDED = """
 .version 7.8
 .target sm_80
@@ -31,7 +31,7 @@ GUARDED = """
     ret;
 }
 """
-# Each thread adds to one word behind a fence, so that each hands on what it knows.
+# Each thread adds to one word behind a fence, and so publishes all accesses that it knows of.
 HANDED_ON = """
 .version 7.8
 .target sm_80
@@ -91,8 +91,8 @@ def test_what_was_handed_on_too_often_is_said(monkeypatch):
 
 def test_memory_beyond_what_is_recorded_is_said(monkeypatch):
     monkeypatch.setattr(watching.LaunchWatching, "most_bytes", 0)
-    (told,) = report_of(HANDED_ON, "handed_on", ["init"])["not_checked"]
-    assert told.startswith("init of kernel handed_on: more than 0 GiB are allocated")
+    (told,) = report_of(HANDED_ON, "handed_on", ["race"])["not_checked"]
+    assert told.startswith("race of kernel handed_on: more than 0 GiB are allocated")
 
 
 def test_a_checker_that_passes_over_in_silence_is_found_out(monkeypatch):

@@ -1,4 +1,4 @@
-"""Large functions are split into pieces, which do what the whole does."""
+"""Large functions are split into pieces, which compute the same as the whole function."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.jit.machine_code import split_modules
 from cudasync.softgpu.jit.splitting import context
 
-# Pieces of a few instructions, and functions that stay whole.
+# Pieces of a few instructions, larger pieces, and functions that stay whole.
 TINY, SMALL, WHOLE = 8, 60, 10**9
 USUAL = (large_kernels.THREADS, 1, 1)
 NESTED = (CORPUS / "kernels_sm120.ptx").read_text()
-# The sum lives in one piece alone, from trip to trip.
+# The sum lives in one piece only, from trip to trip.
 KEPT = """
 .version 8.0
 .target sm_80
@@ -60,7 +60,7 @@ def pieces_of(module):
 
 
 def left_by(text, name, words, weight, **settings):
-    """What a kernel leaves in memory that is split into pieces of this weight."""
+    """The memory that a kernel leaves, split into pieces of this weight."""
     module = jit.compile_module(parse(text), piece_weight=weight, **settings)
     random = np.random.default_rng(1)
     source = random.normal(size=2 * large_kernels.WORDS).astype(np.float16).view(np.float32)
@@ -107,7 +107,7 @@ def test_programs_by_number_in_pieces_leave_the_same_bits(first):
 
 
 def nested(weight):
-    """What nested loops leave, whose lanes leave and begin trips apart."""
+    """The result of nested loops. Lanes leave them, and begin trips, at different times."""
     module = parse(NESTED)
     module = replace(module, functions=(module.function("nested"),))
     module = jit.compile_module(module, piece_weight=weight)
@@ -117,7 +117,7 @@ def nested(weight):
 
 
 def kept(weight):
-    """What a sum leaves that is not stored in the piece where it lives."""
+    """The result of a sum that is not stored in the piece where it lives."""
     return left_by(KEPT, "kept", 128, 40 if weight == SMALL else weight)
 
 
@@ -161,3 +161,40 @@ def test_each_module_has_what_it_names_and_light_ones_say_so():
     assert {each.startswith(split_modules.LIGHT_LINE) for each in parts} == {True, False}
     defined = [each.count('\ndefine i32 @"piece.') for each in ("\n" + part for part in parts)]
     assert sum(defined) == text.count('define internal i32 @"piece.')
+
+
+def small_loops(loops=12, count=16):
+    """A kernel of small loops on the same registers, each of which begins with a uniform branch."""
+    lines = [f"    mad.lo.u32 %r{n}, %tid_x, {n}, {n};" for n in range(count)]
+    for loop in range(loops):
+        lines += ["    mov.u32 %trip, 0;", f"AGAIN{loop}:"]
+        lines += ["    setp.eq.u32 %p0, %trip, 1;", f"    @%p0 bra OTHER{loop};"]
+        lines += [f"    mad.lo.u32 %r{n}, %r{(n + 7) % count}, 3, %r{n};" for n in range(count)]
+        lines += [f"OTHER{loop}:", "    add.u32 %trip, %trip, 1;"]
+        lines += ["    setp.lt.u32 %p1, %trip, 3;", f"    @%p1 bra AGAIN{loop};"]
+    lines += ["    mov.u32 %sum, 0;"]
+    lines += [f"    mad.lo.u32 %sum, %sum, 5, %r{n};" for n in range(count)]
+    body = "\n".join(lines)
+    return f"""
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry loops(.param .u64 out)
+{{
+    .reg .pred %p<2>;
+    .reg .b32 %r<{count}>, %trip, %sum, %tid_x;
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd0, [out];
+    mov.u32 %tid_x, %tid.x;
+{body}
+    mul.wide.u32 %rd1, %tid_x, 4;
+    add.s64 %rd2, %rd0, %rd1;
+    st.global.u32 [%rd2], %sum;
+    ret;
+}}
+"""
+
+
+def test_the_registers_of_a_piece_and_its_labels_have_names_of_their_own():
+    left = partial(left_by, small_loops(), "loops", 128)
+    assert left(2 * SMALL) == left(WHOLE)

@@ -1,4 +1,4 @@
-"""What the libraries of native programs are, and the line that says what to do where they fail."""
+"""The libraries for native programs, and the advice that they print on failure."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ def test_a_missing_libpython_is_one_line(libraries, features, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["static", "shared"])
 def test_a_program_linked_with_nvidias_runtime(libraries, features, tmp_path, runtime):
-    """The static one is refused with what to do; in place of the shared one ours is loaded."""
+    """NVIDIA's static runtime is refused with advice; ours is loaded in place of the shared one."""
     program = tmp_path / runtime
     command = [*nvcc.nvcc(), f"-cudart={runtime}", "-arch=compute_75"]
-    # The driver's library is ours in any case: there is none without a GPU.
+    # The driver's library is ours in both cases, because none exists without a GPU.
     command += ["-Xlinker", str(libraries / "libcuda.so.1")]
     source = nvcc.PROGRAMS / "features.cu"
     if subprocess.run([*command, str(source), "-o", str(program)], check=False).returncode:
@@ -125,6 +125,25 @@ def test_a_program_linked_with_nvidias_runtime(libraries, features, tmp_path, ru
     assert done.returncode == 1
     assert "brings a CUDA runtime of its own" in done.stderr
     assert done.stderr.count("cudasync native: ") == 1
+
+
+@pytest.mark.slow
+def test_a_library_that_brings_a_runtime_of_its_own(libraries, features, tmp_path):
+    """The program's own kernels are right, and the library is told how to be built."""
+    source = nvcc.PROGRAMS / "library_of_kernels.cu"
+    program, library = tmp_path / "program", tmp_path / "library.so"
+    nvcc.build(libraries, source, program, "-arch=compute_75", "-DPROGRAM")
+    command = [*nvcc.nvcc(), "-shared", "-Xcompiler=-fPIC", "-cudart=static", "-arch=compute_75"]
+    if subprocess.run([*command, str(source), "-o", str(library)], check=False).returncode:
+        pytest.skip("this nvcc has no such library")
+    done = nvcc.run(libraries, program, str(library))
+    assert done.stdout == "program 5, library -1\n"
+    assert "brings a CUDA runtime of its own" in done.stderr
+    assert "link it with -L DIR" in done.stderr
+    assert done.stderr.count("\n") == 1
+    nvcc.build(libraries, source, library, "-shared", "-Xcompiler=-fPIC", "-arch=compute_75")
+    done = nvcc.run(libraries, program, str(library))
+    assert (done.stdout, done.stderr) == ("program 5, library 7\n", "")
 
 
 @pytest.mark.slow
