@@ -50,7 +50,8 @@ class Check:
             raise DriverFailure(NOT_PERMITTED, "a check is under way already")
         if type(executor) is not Executor:
             raise DriverFailure(
-                NOT_SUPPORTED, "checks need a scheduler that does one thing at a time, as fifo does"
+                NOT_SUPPORTED,
+                "checks need a scheduler that runs one command at a time, such as fifo",
             )
         self._machine = machine
         self.findings = Findings(suppressions, most, tell=tell)
