@@ -113,8 +113,8 @@ def test_ops_are_pushed_at_lines_of_the_demo(picture, tmp_path):
 @pytest.mark.parametrize(
     ("option", "name", "says"),
     [
-        ("--html", "no/page.html", "there is no folder no: create it"),
-        ("--plot", "picture.xyz", "suffix of a picture must be one of "),
+        ("--html", "no/page.html", "there is no folder "),
+        ("--plot", "picture.xyz", "the suffix of a picture must be one of "),
     ],
 )
 def test_what_can_not_be_written_is_told_before_anything_runs(

@@ -109,7 +109,7 @@ def test_an_unknown_name_is_told_with_those_that_there_are(capsys):
 
 
 def test_a_picture_that_can_not_be_written_is_one_line(tmp_path, capsys):
-    assert "ends with .png, .svg" in fails(capsys, "--plot", tmp_path / "a.txt")
+    assert "must be one of .png, .svg" in fails(capsys, "--plot", tmp_path / "a.txt")
     assert "there is no folder" in fails(capsys, "--plot", tmp_path / "nosuch" / "a.png")
     (tmp_path / "folder.png").mkdir()
     assert "is a folder" in fails(capsys, "--plot", tmp_path / "folder.png")

@@ -106,7 +106,7 @@ def test_what_can_not_be_done_is_one_line(capsys, monkeypatch, tmp_path):
     for arguments, says in (
         (("training",), "pip install scikit-learn"),
         (("training", "dag"), "name it alone"),
-        (("training", "--plot", tmp_path / "a.txt"), "ends with .png"),
+        (("training", "--plot", tmp_path / "a.txt"), "must be one of .png"),
     ):
         assert experiments(*arguments) == 2
         out, err = capsys.readouterr()

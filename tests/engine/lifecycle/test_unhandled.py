@@ -68,7 +68,7 @@ def test_closing_reports_what_nobody_waited_for_and_names_all_of_it(engine):
     assert "'load'" in str(report)
     assert f"{__file__}:{line}" in str(report)
     assert "ValueError: planned" in str(report)
-    assert "2 more" in str(report)
+    assert "2 dependent ops" in str(report)
     assert WORDS in str(report)
     # The trace has the program's frames only.
     assert "in fail" in report.trace
