@@ -310,9 +310,7 @@ class Array(Arithmetic, Multiplying, Values):
         """
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         if not self.is_contiguous:
-            raise ValueError(
-                "only a contiguous array can be reshaped without a copy: leave copy=False out"
-            )
+            raise ValueError("reshape needs a contiguous array: use x.copy().reshape(...)")
         full = indexing.fill_shape(tuple(int(n) for n in wanted), self.size)
         strides = contiguous_strides(full, self.dtype.itemsize)
         return type(self)(self._allocation, self.ptr, full, strides, self.dtype)
@@ -325,9 +323,7 @@ class Array(Arithmetic, Multiplying, Values):
         """
         kind = np.dtype(dtype)
         if kind.hasobject:
-            raise TypeError(
-                f"dtype {kind} has no fixed size, so an array cannot hold it: give another dtype"
-            )
+            raise TypeError(f"dtype {kind} has no fixed size: give another dtype")
         # NumPy's answer for the same layout; the memory behind it is never touched.
         layout = as_strided(np.empty(0, self.dtype), self.shape, self.strides).view(kind)
         return type(self)(self._allocation, self.ptr, layout.shape, layout.strides, kind)

@@ -147,7 +147,7 @@ def parts(stages=2):
         ({"loss": None}, "loss="),
         ({"stages": [parts()[0], Stage(lambda x: (x, x), lambda k, g: g)]}, "takes="),
         ({"micro_batches": "4"}, "micro_batches is an integer"),
-        ({"loss": 3}, "loss= is a function"),
+        ({"loss": 3}, "loss= must be a function"),
         ({"comm": None}, r"distributed\.init"),
     ],
 )

@@ -238,7 +238,7 @@ def test_an_array_that_the_program_still_has_is_computed():
 def test_an_unknown_pass_is_an_error_that_names_those_there_are():
     with cs.graph() as g:
         pass
-    with pytest.raises(ValueError, match=f"no pass 'fuse'; there are {', '.join(PASSES)}"):
+    with pytest.raises(ValueError, match=f"no pass 'fuse': choose from {', '.join(PASSES)}"):
         g.instantiate(without=("fuse",))
     with pytest.raises(TypeError, match="a tuple of pass names: without=\\('fusion',\\)"):
         g.instantiate(without="fusion")
