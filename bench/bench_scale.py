@@ -18,17 +18,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import command
-import workloads
-from goals import Goal
-from harness import Case, Contender
-
 import cudasync as cs
+from bench.engine import workloads
+from bench.harness import command
+from bench.harness.goals import Goal
+from bench.harness.measurement import Case, Contender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from harness import Session
+    from bench.harness.measurement import Session
 
 # How much dearer an op may be among a million. What is looked for is growth; that a million ops
 # fit in fewer caches than ten thousand is none.

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     )
     from cudasync.graph import Executable, Node, RecordedGraph
     from cudasync.graph.recording import graph  # As `array`.
-    from cudasync.profile.annotating import annotate
+    from cudasync.profile.annotation import annotate
     from cudasync.profile.dump import dump  # As `array`.
     from cudasync.profile.live import live  # As `array`.
     from cudasync.profile.profile import Profile, profile  # As `array`.

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from cudasync.array import exporting, indexing, namespace
+from cudasync.array import basic_indexing, namespace
 from cudasync.array.allocation import DeviceBytes, reap
-from cudasync.array.crossing import crossing, hand_over
 from cudasync.array.elementwise import layouts
 from cudasync.array.elementwise.plan import DevicePlan
-from cudasync.array.handed import refuse_unless_handed
 from cudasync.array.host.memory import CPU
+from cudasync.array.interchange import dlpack_export
+from cudasync.array.interchange.external_streams import crossing, hand_over
+from cudasync.array.interchange.stream_ownership import refuse_unless_handed
 from cudasync.array.memory.limits import check_size
 from cudasync.array.operators.arithmetic import Arithmetic
-from cudasync.array.operators.assigning import assign
-from cudasync.array.operators.multiplying import Multiplying
+from cudasync.array.operators.assignment import assign
+from cudasync.array.operators.matrix_product import Multiplying
 from cudasync.array.operators.values import Values
 from cudasync.driver import memcpy_async
 from cudasync.driver.arguments.argument_form import form_for
@@ -197,7 +198,7 @@ class Array(Arithmetic, Multiplying, Values):
         function none is either, see `__cuda_array_interface__`. `dl_device=(1, 0)` gives a copy on
         the host. Raises BufferError for memory that DLPack cannot share, `OpError` for poison.
         """
-        return exporting.export(self, stream, max_version, dl_device, copy)
+        return dlpack_export.export(self, stream, max_version, dl_device, copy)
 
     def _slot(self) -> Array:
         """Memory for an equal array: a graph's slot, which stands for any array of this kind."""
@@ -238,7 +239,7 @@ class Array(Arithmetic, Multiplying, Values):
         poisoned, and for `out` whatever `copy` raises.
         """
         # Imported here, because copies are built upon this file.
-        from cudasync.array.copying import fetched, fetched_rows
+        from cudasync.array.copies.copy import fetched, fetched_rows
 
         if out is not None:
             return fetched(self, out)
@@ -279,13 +280,13 @@ class Array(Arithmetic, Multiplying, Values):
         With integers it returns at once: an index beyond its axis takes the nearest element. A mask
         is waited for, because its count is data.
         """
-        if indexing.has_arrays(index):
+        if basic_indexing.has_arrays(index):
+            from cudasync.array.advanced_indexing.subscripts import get
             from cudasync.array.creation import array
-            from cudasync.array.picking.indexed import get
 
             picked: Array = get(self, index, sys._getframe(1), array)
             return picked
-        return self._viewed(*indexing.view(self.shape, self.strides, index))
+        return self._viewed(*basic_indexing.view(self.shape, self.strides, index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write to a view, in order with all other ops. Returns at once; errors as for an in-place
@@ -296,8 +297,8 @@ class Array(Arithmetic, Multiplying, Values):
         """
         from cudasync.array.creation import array
 
-        if indexing.has_arrays(index):
-            from cudasync.array.picking.indexed import put
+        if basic_indexing.has_arrays(index):
+            from cudasync.array.advanced_indexing.subscripts import put
 
             put(self, index, value, sys._getframe(1), array)
             return
@@ -311,7 +312,7 @@ class Array(Arithmetic, Multiplying, Values):
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         if not self.is_contiguous:
             raise ValueError("only a contiguous array can be reshaped without a copy")
-        full = indexing.fill_shape(tuple(int(n) for n in wanted), self.size)
+        full = basic_indexing.fill_shape(tuple(int(n) for n in wanted), self.size)
         strides = contiguous_strides(full, self.dtype.itemsize)
         return type(self)(self._allocation, self.ptr, full, strides, self.dtype)
 
@@ -331,9 +332,9 @@ class Array(Arithmetic, Multiplying, Values):
     def copy(self) -> Array:
         """A new array with the same elements, always contiguous. Does not wait."""
         # Imported here, because these modules are built upon this file.
-        from cudasync.array.copying import copy
+        from cudasync.array.copies.copy import copy
+        from cudasync.array.copies.gather_scatter import gather
         from cudasync.array.creation import empty_like
-        from cudasync.array.gathering import gather
 
         if not self.is_contiguous:
             return gather(self)
@@ -348,8 +349,8 @@ class Array(Arithmetic, Multiplying, Values):
 
         A push: returns at once, and the engine chooses the stream. A copy is contiguous.
         """
-        from cudasync.array.anywhere import is_on
-        from cudasync.array.copying import copy
+        from cudasync.array.any_device import is_on
+        from cudasync.array.copies.copy import copy
         from cudasync.array.creation import empty
 
         if stream is not None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.damage import Damage
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.engine.hazards.variable import Var
-    from cudasync.engine.host.resolved import Resolved
+    from cudasync.engine.host.repeated_ops import Resolved
     from cudasync.engine.log.node import Node, Place
     from cudasync.errors import OpError
 

@@ -21,14 +21,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import cudasync as cs
-from cudasync.distributed import exchange, mpi, ranks
+from cudasync.distributed import mpi, pairwise_exchange, ranks
 from cudasync.distributed.parts import Rows
 
 # Those of the longer arrays take five parts.
 mpi.STAGED_BYTES = 16 << 10
 # Their reductions are exchanges, of several chunks on the CPU.
 ranks.LONG_BYTES = 12 << 10
-exchange._LEAST_BYTES = 4 << 10
+pairwise_exchange._LEAST_BYTES = 4 << 10
 
 
 class WrongError(Exception):
@@ -103,8 +103,8 @@ def a_read_is_not_declared(comm):
 
 def chunk_is_not_combined(comm):
     """What another rank has of all chunks but the first is not taken in."""
-    combined = exchange._Call._combined
-    exchange._Call._combined = lambda self, number: (
+    combined = pairwise_exchange._Call._combined
+    pairwise_exchange._Call._combined = lambda self, number: (
         self._chunk(self._own, number) if number else combined(self, number)
     )
 

@@ -22,7 +22,7 @@ from cudasync.array.elementwise.recorded import (
 from cudasync.array.expressions.c_types import C_TYPES
 from cudasync.array.expressions.layout import broadcast_strides
 from cudasync.array.expressions.tree import Index, Scalar, leaves, substitute
-from cudasync.array.reductions.launching import Stepped, step_for
+from cudasync.array.reductions.stage_launch import Stepped, step_for
 from cudasync.array.reductions.stages import alike, axes_of
 from cudasync.array.steps.step import Scratch
 

@@ -16,7 +16,7 @@ from helpers.repository.checkout import PACKAGE
 # Where it does no harm: threads of ours, in which no signal handler runs; an index that is missing
 # from the words of a failure; a program, and not a library.
 HARMLESS = {
-    "engine/host/draining.py",
+    "engine/host/drain_loop.py",
     "engine/host/worker.py",
     "driver/kernels/launch_sequences.py",
     "demo/trial.py",
