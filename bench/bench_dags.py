@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Calls = list[Callable[[], object]]
 
-KERNELS = Path(__file__).with_name("dag_kernels.cu")
+KERNELS = Path(__file__).parent / "graphs" / "dag_kernels.cu"
 HAND = "cuda.bindings, streams by hand"
 ONE = "cuda.bindings, one stream"
 EAGER = "cudasync engine"

@@ -18,8 +18,7 @@ from cudasync.array.allocation import DeviceBytes, reap
 from cudasync.array.elementwise import layouts
 from cudasync.array.elementwise.plan import DevicePlan
 from cudasync.array.host.memory import CPU
-from cudasync.array.interchange import dlpack_export
-from cudasync.array.interchange.external_streams import crossing, hand_over
+from cudasync.array.interchange.protocols import Protocols
 from cudasync.array.interchange.stream_ownership import refuse_unless_handed
 from cudasync.array.memory.limits import check_size
 from cudasync.array.operators.arithmetic import Arithmetic
@@ -29,7 +28,7 @@ from cudasync.array.operators.values import Values
 from cudasync.driver import memcpy_async
 from cudasync.driver.arguments.argument_form import form_for
 from cudasync.driver.memory.strides import contiguous_strides, is_contiguous
-from cudasync.engine import current, engine
+from cudasync.engine import engine
 from cudasync.engine.hazards.variable import span, wait_for_writers
 from cudasync.engine.op import OpKind
 
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.interval_map import Region
 
 
-class Array(Arithmetic, Multiplying, Values):
+class Array(Arithmetic, Multiplying, Values, Protocols):
     """An n-dimensional array in device memory.
 
     Made by `array`, `empty`, `zeros` and by slicing, not directly. `shape` counts elements,
@@ -156,49 +155,6 @@ class Array(Arithmetic, Multiplying, Values):
     def is_read_only(self) -> bool:
         """True for another library's memory that was lent as read-only."""
         return False
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """CUDA Array Interface, version 3, with the stream behind which the array is ready.
-
-        Each access orders the array as `hand_over` to that stream does. The engine sees work of
-        other libraries from `take_over` on. Inside an op's function no stream is named: the op is
-        in order already, and a device op's work belongs on the stream that it was given.
-        """
-        self.form.raise_if_over()
-        stream = None
-        if self.nbytes and not current.is_in_op():
-            stream = crossing(self.device)
-            hand_over(self, to=stream)
-        return {
-            "shape": self.shape,
-            "typestr": self.dtype.str,
-            "data": (self.ptr if self.nbytes else 0, self.is_read_only),
-            "strides": None if self.is_contiguous else self.strides,
-            "version": 3,
-            "stream": stream.handle if stream is not None else None,
-        }
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack's type and number of the device that the memory is on."""
-        return self._allocation.dlpack_device
-
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """A DLPack capsule with this array's memory, which lives until the consumer returns it.
-
-        The consumer's `stream` is 1 or None (the legacy default stream), 2 (the per-thread one) or
-        a handle. It is ordered as by `hand_over`; with -1 no stream is ordered. Inside an op's
-        function none is either, see `__cuda_array_interface__`. `dl_device=(1, 0)` gives a copy on
-        the host. Raises BufferError for memory that DLPack cannot share, `OpError` for poison.
-        """
-        return dlpack_export.export(self, stream, max_version, dl_device, copy)
 
     def _slot(self) -> Array:
         """Memory for an equal array: a graph's slot, which stands for any array of this kind."""
