@@ -1,9 +1,10 @@
-"""Functions of the host in graphs: empty ones, small additions, and products of matrices.
+"""Host functions in graphs: empty functions, small additions, and matrix products.
 
-`replay.NAME`: empty functions, recorded once and launched again and again, beside a plain loop over
-them as often, and beside pushing them. `once`: one launch after a pause, when nothing of it is in
-the processor's caches and the worker sleeps. `adds`: small additions on the CPU. `matmul`: products
-of matrices, whose order a graph knows beforehand.
+`replay.NAME`: empty functions, recorded once and launched repeatedly, beside a plain loop over
+them, beside this loop on another thread, and beside pushing them. A launch and its wait switch
+threads twice; the loop on another thread shows the cost of two switches at that moment. `once`: one
+launch after a pause, with cold caches and a sleeping worker. `adds`: small additions on the CPU.
+`matmul`: matrix products, whose order a graph knows beforehand.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from bench.harness import one_blas_thread  # noqa: F401
 # isort: split
 import gc
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,7 @@ from bench_matmul import BOUND, Products, side_by_side
 
 import cudasync as cs
 from bench.engine import workloads
-from bench.engine.engines import Cudasync, SerialLoop, contend, steps
+from bench.engine.engines import Cudasync, SerialLoop, TwoThreads, contend, steps
 from bench.graphs import tensorflow_graphs
 from bench.harness.goals import Goal
 from bench.harness.measurement import Case, Contender, repeat
@@ -35,16 +37,18 @@ if TYPE_CHECKING:
 
 EAGER = "cudasync engine"
 REPLAY = "graph.launch()"
+ELSEWHERE = "serial loop on another thread"
 NUMPY = "numpy"
 
 REPLAY_MOST = 1.2
+ELSEWHERE_MOST = 1.1
 OF_THE_BOUND = 1 / 0.95
 
 
 class Replay(Cudasync):
-    """The workload as a graph, recorded and instantiated beforehand: launched, and waited for.
+    """The workload as a graph, recorded and instantiated beforehand; launched, and waited for.
 
-    Where it `is_warm` it was launched before, so it is known how long the functions take.
+    If it `is_warm`, it was launched before, so the functions' times are known.
     """
 
     def __init__(self, engine: cs.Engine, *, is_warm: bool = False) -> None:
@@ -57,7 +61,7 @@ class Replay(Cudasync):
         def run() -> None:
             launch().wait()
 
-        # Of three launches, the third is what all later ones are: see `parts/host_parallelism`.
+        # The third launch is like all later ones: see `parts/host_parallelism`.
         for _ in range(3 if self._is_warm else 0):
             run()
         return run
@@ -80,6 +84,7 @@ def add_replays(session: Session, engine: cs.Engine) -> None:
     rounds = session.parameter("fan_rounds", small=3, large=10)
     most = session.parameter("most_launches_in_a_row", small=2, large=32)
     loop, eager, tensorflow = SerialLoop(), Cudasync(EAGER, engine), tensorflow_graphs.peer(session)
+    executor = ThreadPoolExecutor(1)
     for workload in (
         workloads.indep(ops),
         workloads.chain(ops),
@@ -94,6 +99,7 @@ def add_replays(session: Session, engine: cs.Engine) -> None:
         launch = Replay(engine, is_warm=True).prepare(workload, functions)
         contenders = [
             Contender(loop.name, repeat(plain), contend(loop, workload, functions).checksum),
+            Contender(ELSEWHERE, repeat(lambda run=plain: executor.submit(run).result()), None),
             contend(eager, workload, functions),
             Contender(
                 REPLAY, repeat(launch), contend(Replay(engine), workload, functions).checksum
@@ -109,13 +115,20 @@ def add_replays(session: Session, engine: cs.Engine) -> None:
                 baseline=loop.name,
                 operations=len(workload.ops),
                 most_loops=most,
-                goals=[Goal(REPLAY, loop.name, REPLAY_MOST)],
+                goals=[
+                    Goal(
+                        REPLAY,
+                        loop.name,
+                        REPLAY_MOST,
+                        otherwise=Goal(REPLAY, ELSEWHERE, ELSEWHERE_MOST),
+                    )
+                ],
             )
         )
 
 
 def add_once(session: Session, engine: cs.Engine) -> None:
-    """One launch after a pause, in which the collector goes through all that there is."""
+    """One launch after a pause, in which the collector goes through all objects."""
     ops = session.parameter("ops_once", small=60, large=10_000)
     workload, loop = workloads.indep(ops), SerialLoop()
     functions = [nothing] * ops
@@ -209,13 +222,13 @@ def add_additions(session: Session, engine: cs.Engine) -> None:
 
 
 def add_matmul(session: Session, engine: cs.Engine) -> None:
-    """Products of matrices, by two workers."""
+    """Matrix products, on two workers."""
     ops = session.parameter("matmul_ops", small=24, large=400)
     size = session.parameter("matmul_size", small=16, large=256)
     workload = workloads.random(ops, 16)
     products = Products(workload, size)
     eager, warm, cold = Cudasync(EAGER, engine), Replay(engine, is_warm=True), Replay(engine)
-    loop = SerialLoop()
+    loop, by_hand = SerialLoop(), TwoThreads()
     session.add(
         Case(
             name="bench_graph.matmul",
@@ -223,6 +236,7 @@ def add_matmul(session: Session, engine: cs.Engine) -> None:
                 contend(each, workload, products.functions, checksum=products.checksum_of(prepare))
                 for each, prepare in (
                     (loop, loop.prepare),
+                    (by_hand, by_hand.prepare),
                     (eager, eager.prepare),
                     (warm, cold.prepare),
                 )
@@ -233,11 +247,16 @@ def add_matmul(session: Session, engine: cs.Engine) -> None:
             most_loops=1,
             goals=[
                 Goal(REPLAY, EAGER, 1.0),
-                Goal(REPLAY, BOUND, OF_THE_BOUND),
+                Goal(
+                    REPLAY,
+                    BOUND,
+                    OF_THE_BOUND,
+                    otherwise=Goal(REPLAY, TwoThreads.name, OF_THE_BOUND),
+                ),
             ],
         )
     )
 
 
 def nothing() -> None:
-    """The host function: all of the time is the graph's."""
+    """The host function is empty, so all the time is the graph's."""

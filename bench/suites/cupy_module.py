@@ -1,9 +1,9 @@
-"""One file of CuPy's tests, in this process: a line of JSON for each thing done.
+"""One file of CuPy's tests in this process, with a line of JSON for each step.
 
     python -m cudasync run bench/suites/cupy_module.py FILE RECORD [SKIP ...]
 
-FILE is from the checkout that CUPY_CHECKOUT names; CUPY_EVERY=N runs each Nth of its tests. Tests
-named after RECORD are left out. Called by cupy_suite.py.
+FILE is from the checkout that CUPY_CHECKOUT names. CUPY_EVERY=N runs each Nth of its tests. Tests
+named after RECORD are left out. cupy_suite.py calls this program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.suites.nvidia_module import Recorder, count_commands
 
 
 class Sample:
-    """A plugin of pytest's that keeps each Nth test: the same ones in each process."""
+    """A pytest plugin that keeps each Nth test, the same tests in each process."""
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -34,10 +34,10 @@ class Sample:
 
 
 def main(file: str, path: str, *skipped: str) -> int:
-    """Run what was not skipped; the exit status is 0 unless the process itself fails."""
+    """Run the tests that are not skipped; the exit status is 0 unless the process itself fails."""
     count_commands()
     os.chdir(Path(os.environ["CUPY_CHECKOUT"]))
-    # A module of theirs may be called as one of this folder is.
+    # A module of theirs may have the name of a file in this folder.
     sys.path.remove(str(Path(__file__).resolve().parent))
     with open(path, "a", encoding="utf-8") as record:
         recorder = Recorder(record, "", set(skipped))

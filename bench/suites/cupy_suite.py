@@ -31,19 +31,19 @@ from bench.suites import runner
 from bench.suites.runner import Outcome
 
 CHILD = ROOT / "bench" / "suites" / "cupy_module.py"
-# Tests of how CuPy is built, typed and imported, and of libraries that are refused.
+# Tests of CuPy's build, types and imports, and of refused libraries.
 _LEFT_OUT = re.compile(
     "install_tests|typing_tests|import_tests|example_tests|cusolver|cusparse|cutensor|nccl|"
     "cudnn|jitify|distributed_tests"
 )
-# How a test says that it came to a library, or to a compiler, that is refused or not there.
+# Messages of tests that reached a refused or missing library or compiler.
 _REFUSED = re.compile(
     "not supported by the software GPU|CUFFT_NOT_SUPPORTED|CUBLAS_STATUS_NOT_SUPPORTED|nvcc|"
     "jitify|cusolver|cusparse|cutensor",
     re.IGNORECASE,
 )
 
-# Tests that CUB itself is called, of transforms on several GPUs, and of nvcc's code.
+# Tests of calls of CUB itself, of transforms on several GPUs, and of nvcc's code.
 _REFUSED_TESTS = re.compile(r"TestCub|TestMultiGpu|\[NVCC")
 
 
@@ -90,14 +90,14 @@ def facts(checkout: Path) -> dict[str, object]:
 
 
 def files(checkout: Path) -> list[str]:
-    """The files of tests, as paths within the checkout."""
+    """The files of tests, as paths relative to the checkout."""
     found = sorted((checkout / "tests").rglob("test_*.py"))
     names = [str(path.relative_to(checkout)) for path in found]
     return [name for name in names if not _LEFT_OUT.search(name)]
 
 
 def is_refused(test: Outcome) -> bool:
-    """True of a failure that names what is refused, and of a test for that alone."""
+    """True for a failure that names a refused feature, or whose test is only about one."""
     if test["outcome"] != "failed":
         return False
     in_name = _REFUSED_TESTS.search(str(test["test"]))
@@ -105,7 +105,7 @@ def is_refused(test: Outcome) -> bool:
 
 
 def table(tests: list[Outcome]) -> str:
-    """Counts with and without what is refused, then the reasons."""
+    """Counts with and without refused features, then the reasons."""
     refused = [test for test in tests if is_refused(test)]
     rest = [test for test in tests if not is_refused(test)]
     lines = [
@@ -119,5 +119,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        # What was kept up to here is in the file.
+        # The results so far are in the file.
         sys.exit(128 + signal.SIGINT)

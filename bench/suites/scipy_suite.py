@@ -24,7 +24,7 @@ import os
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-# Before SciPy is imported.
+# This must precede the import of SciPy.
 os.environ["SCIPY_ARRAY_API"] = "1"
 
 import numpy as np
@@ -79,7 +79,7 @@ def place(word: str) -> Any:
 
 
 def asked(cases: Mapping[str, Case], device: Any) -> list[Outcome]:
-    """What came of each function on arrays of this device."""
+    """The outcome of each function on arrays of this device."""
     found = []
     for name, case in cases.items():
         reason = judged(case, device)
@@ -89,7 +89,7 @@ def asked(cases: Mapping[str, Case], device: Any) -> list[Outcome]:
 
 
 def judged(case: Case, device: Any) -> str:
-    """Why the answer is not NumPy's; nothing where it is."""
+    """The reason why the answer differs from NumPy's, or ""."""
     function, arrays = case
     expected = np.asarray(function(*arrays))
     try:

@@ -1,4 +1,4 @@
-"""bench/suites/cupy_suite.py: what it makes of a checkout's tests, whoever wrote them."""
+"""bench/suites/cupy_suite.py: its report about any checkout's tests."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_checkout_runs_a_process_for_each_file(tmp_path):
     report = json.loads(kept.read_text())
     assert (report["program"], report["every"]) == ("cupy_suite", 2)
     found = {test["test"].rpartition("::")[2]: test["outcome"] for test in report["tests"]}
-    # Each second one: the first, two of the four, and the one that dies.
+    # Every second test: the first, two of the four, and the one that dies.
     assert found == {
         "test_works": "passed",
         "test_many[1]": "passed",

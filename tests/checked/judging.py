@@ -1,4 +1,4 @@
-"""Runs programs of this folder under checks, and says what is not as the table has it.
+"""Runs programs of this folder under checks, and reports deviations from their declarations.
 
 PYTHONPATH=.:tests python -m checked.judging with_numba ...     the programs of these files
 PYTHONPATH=.:tests python -m checked.judging --table            writes TABLE.md of all files
@@ -25,7 +25,7 @@ KINDS = ("mem", "race", "init", "sync", "leak")
 
 
 def complaint(program: Program) -> str:
-    """What its checks missed, or cried, or told without its place; "" where all is right."""
+    """A missed, false or misplaced finding of the program's checks; "" if all is right."""
     found = check(program.run, kinds=KINDS[: -1 if program.is_of_a_keeper else None])
     told = "\n".join(map(str, found)) or "nothing was found"
     if {each.kind for each in found} != ({program.kind} if program.kind else set()):
@@ -37,7 +37,7 @@ def complaint(program: Program) -> str:
 
 
 def prepare(name: str) -> None:
-    """Load a file's programs, and what they keep for good."""
+    """Load a file's programs, and the objects that they keep for good."""
     module()
     loaded = importlib.import_module(f"checked.{name}")
     if hasattr(loaded, "prepare"):

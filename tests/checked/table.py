@@ -1,8 +1,8 @@
-"""What the programs of this folder are, and what they are made of.
+"""The programs of this folder, and their building blocks.
 
-A program is a function without arguments that makes what it needs and frees it again. `@wrong`
-says of it which check finds what; `@right` that it is close to being wrong and is not. Each runs
-under all checks; `TABLE.md` is written from what is said here.
+A program is a function without arguments that creates what it needs and frees it again. `@wrong`
+says which check finds the error. `@right` says why the program is right although it is close to an
+error. Each program runs under all checks; `TABLE.md` is written from these declarations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 TABLE = HERE / "TABLE.md"
 WORD, FLAG = ctypes.c_uint64, ctypes.c_int
-# The arguments that a kernel of kernels.cu takes.
+# The argument types of each kernel of kernels.cu.
 ARGUMENTS = {
     "fill": (WORD, FLAG, FLAG),
     "twice": (WORD, WORD, FLAG),
@@ -69,7 +69,7 @@ ARGUMENTS = {
 
 @dataclass(frozen=True)
 class Program:
-    """One program. `kind` is that of the check which finds what is wrong, "" where nothing is."""
+    """One program. `kind` is the check that finds its error, or "" for a right program."""
 
     run: Callable[[], object]
     kind: str
@@ -77,7 +77,7 @@ class Program:
 
     @property
     def file(self) -> str:
-        """The name of its file, without the ending."""
+        """The name of its file without the suffix."""
         return Path(self.run.__code__.co_filename).stem
 
     @property
@@ -86,7 +86,7 @@ class Program:
 
     @property
     def is_of_a_keeper(self) -> bool:
-        """True where its library keeps modules and streams for good, which would all be leaks."""
+        """True if its library keeps modules and streams for good, which would count as leaks."""
         return self.file == "with_numba"
 
 
@@ -94,7 +94,8 @@ PROGRAMS: list[Program] = []
 
 
 def wrong(kind: str, what: str) -> Callable:
-    """The check of this kind finds this in the program, and no check finds anything else."""
+    """Declare a wrong program: the check of this kind finds the error, and no check finds anything
+    else."""
 
     def enter(run: Callable[[], object]) -> Callable[[], object]:
         PROGRAMS.append(Program(run, kind, what))
@@ -104,12 +105,12 @@ def wrong(kind: str, what: str) -> Callable:
 
 
 def right(what: str) -> Callable:
-    """No check finds anything, although it is close."""
+    """Declare a right program: no check finds anything, although it is close to an error."""
     return wrong("", what)
 
 
 def as_table(programs: list[Program]) -> list[str]:
-    """A line for each program, for people."""
+    """A readable line for each program."""
     return [f"| `{p.name}` | {p.kind or 'nothing'} | {p.what} |" for p in programs]
 
 
@@ -128,12 +129,12 @@ def kernel(name: str) -> object:
 
 
 def call(name: str, *arguments: int, on: object = 0, grid: int = 1, block: int = 32, room: int = 0):
-    """The arguments of the driver's call that launches a kernel: the call is the program's own."""
+    """The arguments of cuLaunchKernel for a kernel. The program itself makes the call."""
     shape = (grid, 1, 1, block, 1, 1)
     return kernel(name), *shape, room, on, (arguments, ARGUMENTS[name]), 0
 
 
-# What a program works on, until it ends.
+# Objects that a program uses until it ends.
 
 
 @contextmanager
@@ -154,7 +155,7 @@ def events(count: int = 1) -> Iterator[list]:
 
 @contextmanager
 def memory(*sizes: int, value: int | None = 0) -> Iterator[list[int]]:
-    """Device memory, every byte of this value; None for what nobody has written."""
+    """Device memory filled with this byte value; None leaves it unwritten."""
     made = [int(ok(driver.cuMemAlloc(size))) for size in sizes]
     if value is not None:
         for address, size in zip(made, sizes, strict=True):

@@ -1,4 +1,4 @@
-"""Each program of this folder under all checks: what is wrong is found, and nothing is cried."""
+"""Each program of this folder under all checks: errors are found, nothing is reported falsely."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from cudasync.softgpu.core.checks import (
 from cudasync.softgpu.interface import initialisation_windows
 
 pytestmark = [pytest.mark.lazy, needs_nvrtc]
-# In processes of their own: numba-cuda asks for the driver when it is imported; that a wait never
-# ends is known where no other thread might end it, and soon where kernels may do little.
+# These files run in their own processes. numba-cuda asks for the driver when it is imported. An
+# endless wait is certain only where no other thread might end it, and is found soon with a small
+# budget.
 APART = ("with_numba", "with_waits")
 LITTLE = str(1 << 20)
 FILES = sorted(each.stem for each in HERE.glob("with_*.py"))
@@ -44,7 +45,7 @@ def prepared():
 
 
 def declared(name: str) -> list[str]:
-    """The names of a file's programs, which is not loaded before the driver is there."""
+    """The names of a file's programs, without loading the file before the driver is there."""
     text = (HERE / f"{name}.py").read_text()
     marked = re.findall(r"^@(?:wrong|right)\([^@]*?\)\ndef (\w+)", text, re.MULTILINE)
     return [f"{name}.{each}" for each in marked]

@@ -1,4 +1,4 @@
-"""Barriers, warps and waits: who comes, and who is waited for."""
+"""Barriers, warps and waits: the threads that arrive, and the threads that are awaited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Through cuda.core: its streams, buffers, launches and graphs."""
+"""Programs with cuda.core: its streams, buffers, launches and graphs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def device():
 
 
 class Made:
-    """Two streams and some buffers, all of which are closed at the end."""
+    """Two streams and some buffers, which the block's end closes."""
 
     def __init__(self, *sizes: int) -> None:
         self.streams = [device().create_stream() for _ in range(2)]

@@ -1,4 +1,4 @@
-"""The default streams: whom they join, and whom they do not."""
+"""The default streams: the streams that they join, and the streams that they do not."""
 
 from __future__ import annotations
 

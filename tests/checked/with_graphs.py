@@ -1,4 +1,4 @@
-"""Graphs: what their edges order, and what a launch of one is ordered with."""
+"""Graphs: the order inside a graph, and the order of a launch with other work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def executables(graph, count=1):
 
 
 def node(name, *arguments):
-    """The parameters of a kernel's node."""
+    """The parameters of a kernel node."""
     made = driver.CUDA_KERNEL_NODE_PARAMS()
     made.func = kernel(name)
     made.gridDimX = made.gridDimY = made.gridDimZ = made.blockDimY = made.blockDimZ = 1
@@ -39,7 +39,7 @@ def node(name, *arguments):
 
 @contextmanager
 def captured(stream):
-    """The graph of what is done in the stream meanwhile, in a list."""
+    """Inside the block, capture the stream. Yields a list that gets the graph."""
     made = []
     ok(driver.cuStreamBeginCapture(stream, GLOBAL))
     yield made
@@ -248,7 +248,7 @@ def word_of_a_node(*, has_edge):
 
 
 def words(*operations):
-    """The parameters of a node that waits for words and writes some, one after the other."""
+    """The parameters of a node that waits for words and writes words, one after the other."""
     kinds = driver.CUstreamBatchMemOpType
     made = driver.CUDA_BATCH_MEM_OP_NODE_PARAMS()
     made.ctx = ok(driver.cuCtxGetCurrent())

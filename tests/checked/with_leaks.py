@@ -1,4 +1,4 @@
-"""What a program makes and does not end."""
+"""Objects that a program creates and does not destroy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes: accesses outside of memory, and reads of what nobody has written."""
+"""Bytes: accesses outside of allocations, and reads of unwritten memory."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def a_copy_of_nothing():
 @right("padding is copied along, to the host and back, and nobody reads it")
 def a_copy_of_padding():
     with memory(64, 64, value=None) as (x, copied), memory(64) as (y,), pinned(64) as (host,):
-        # Of each of eight structures the int, not the bytes before it.
+        # Write the int of each of eight structures, but not the bytes before it.
         ok(driver.cuMemsetD2D32(x + 4, 8, 7, 1, 8))
         ok(driver.cuMemcpyDtoH(host, x, 64))
         ok(driver.cuMemcpyHtoD(copied, host, 64))

@@ -1,4 +1,4 @@
-"""Through numba-cuda: its arrays, streams and kernels. It keeps modules, so leaks are not asked."""
+"""Programs with numba-cuda: its arrays, streams and kernels. It keeps modules: no leak check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams and events: what waits for whom, and since when."""
+"""Streams and events: the work that a wait covers, and the moment from which it counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host's own reads and writes of pinned and managed memory, as the program declares them."""
+"""The host's reads and writes of pinned and managed memory, as the program declares them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def a_ring():
 
 
 def rows_of(pitch: int, host: int, device: int) -> driver.CUDA_MEMCPY2D:
-    """A copy of four rows of eight bytes to the device."""
+    """The parameters of a copy of four rows of eight bytes to the device."""
     box = driver.CUDA_MEMCPY2D()
     box.srcMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_HOST
     box.srcHost, box.srcPitch = host, 8

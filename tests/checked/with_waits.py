@@ -1,4 +1,4 @@
-"""Waits that nobody ends. Run where no other thread could, and with a small budget for kernels."""
+"""Endless waits. They run where no other thread could end them, with a small kernel budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes of a warp: whom a mask names, who comes, and of whom a shuffle reads."""
+"""Lanes of a warp: the lanes in a mask, the lanes that arrive, and the sources of a shuffle."""
 
 from __future__ import annotations
 

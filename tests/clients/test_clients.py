@@ -1,8 +1,8 @@
 """Programs as users write them, unmodified, under `python -m cudasync run`.
 
-Each checks its own expectation and prints one line that begins with its name, and they run as
-they are on a real GPU, too. What they need is optional; programs that lack something are named by
-one test, so that nobody takes them for passed.
+Each program checks its own results and prints one line that begins with its name. The programs also
+run on a real GPU. Their packages are optional. One test names the programs with missing packages,
+so that nobody takes them for passed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from helpers.repository.subprocesses import start
 
 HERE = Path(__file__).parent
 PROGRAMS = sorted(HERE.glob("*/*.py"))
-# One of each kind always runs; the others with --run-slow, as .ci/run does.
+# One program of each kind always runs; the others run with --run-slow, as in .ci/run.
 ALWAYS = {
     "bindings/vector_add.py",
     "core/vector_add.py",
@@ -31,7 +31,7 @@ def has_package(name: str) -> bool:
 
 
 def missing(program: Path) -> list[str]:
-    """What the program imports and is not installed."""
+    """The packages that the program imports and that are not installed."""
     text = program.read_text()
     needs = {
         "NVRTC": ("nvrtc" in text or "Program(" in text or "cupy" in text, has_library, "nvrtc"),

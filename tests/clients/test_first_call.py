@@ -1,4 +1,4 @@
-"""cuda.core finds the driver from cudasync's first call on, whichever of them is imported first."""
+"""cuda.core finds the driver from cudasync's first call on, in either order of the imports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def compiled():
         return "no driver"
 print(compiled(), cs.device_count(), compiled())
 """
-# As with the programs: what is not installed is named by a test of theirs.
+# As for the client programs, their test names the missing packages.
 IS_THERE = find_spec("cuda.core") is not None and has_library("nvrtc")
 ORDERS = [1, -1] if IS_THERE and real_driver() is None else []
 

@@ -1,4 +1,4 @@
-"""Fixtures of the driver's tests: a device, a stream on it, and a latch that lets go at the end."""
+"""Fixtures of the driver's tests: a device, a stream on it, and a latch released at the end."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def stream(device):
 
 @pytest.fixture
 def latch(device, stream):
-    # Asks for the stream so that it is released before the stream is closed.
+    # The fixture depends on the stream, so that the latch is released before the stream is closed.
     with Latch(device) as held:
         yield held

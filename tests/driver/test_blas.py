@@ -1,4 +1,4 @@
-"""What computes products, and why: the switch, what is found, and what is wrong with a library."""
+"""The choice of what computes products: the switch, the search, and errors in a library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture
 def real(monkeypatch):
-    """The device passes for a real one, of which nothing is known yet."""
+    """The device passes for a real one without an earlier choice."""
     monkeypatch.setattr(cs.Device, "is_software", False)
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(choice, "_choices", {})
@@ -63,7 +63,7 @@ def test_a_real_device_has_the_library_that_is_found(real, path, monkeypatch):
     monkeypatch.setattr(choice, "found", lambda: library.opened(path))
     found = blas_of(cs.Device(0))
     assert str(found) == f"cuBLAS 1.2.3 at {path}"
-    # It is found out once.
+    # The choice is made once.
     assert blas_of(cs.Device(0)) is found
 
 

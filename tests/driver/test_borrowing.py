@@ -1,4 +1,4 @@
-"""DLPack's structures are read as another library lays them out, and its types as it names them."""
+"""DLPack structures are read in another library's layout, and types get DLPack's names."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ VERSIONED = [False, True]
 
 
 def numpys_capsule(array, is_versioned):
-    """NumPy's own capsule, whose tensor is said to be on a device: the layout is not ours."""
+    """NumPy's own capsule, with its device changed to a GPU: the layout is not ours."""
     capsule = array.__dlpack__(max_version=(1, 0)) if is_versioned else array.__dlpack__()
     address = capsules.pointer_in(capsule, capsules.name_of(capsule))
-    # Behind the data pointer, which comes first before 1.0, and behind 32 bytes of header since.
+    # The device follows the data pointer. The pointer comes first before 1.0, and after a header of
+    # 32 bytes since.
     place = address + 8 + (32 if is_versioned else 0)
     ctypes.c_int32.from_address(place).value = DLPACK_CUDA_MANAGED
     return capsule

@@ -1,4 +1,4 @@
-"""What each verb costs in driver calls, once it is warm: nothing beyond the one it is named for."""
+"""The driver calls of each verb in the steady state: only the one that it is named for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cudasync.driver import DeviceBuffer, Event, Module, Stream, launch, memcpy_
 
 
 def calls_of(verb):
-    """The driver calls of one more `verb()`."""
+    """The driver calls of the second `verb()`."""
     verb()
     with counted_calls() as calls:
         verb()

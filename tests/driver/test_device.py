@@ -1,4 +1,4 @@
-"""Devices, and which one is current."""
+"""Devices, and the current device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong calls: each is answered with its named error before the driver sees it."""
+"""Wrong calls raise their named errors before they reach the driver."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from helpers.ptx_generators.sample_kernels import FILL, SHARED
 from cudasync.driver import DeviceBuffer, Event, Module, Stream, launch, memcpy_async, memset_async
 from cudasync.errors import ClosedError
 
-# Functions that only ask, or make a context current, enqueue nothing.
+# Functions that only query, or make a context current, enqueue nothing.
 HARMLESS = ("cuCtxSetCurrent", "cuDeviceGetAttribute", "cuPointerGetAttribute")
 
 
 @pytest.fixture
 def things(device, stream):
-    """What the wrong calls are made with."""
+    """Operands of the wrong calls."""
 
     class Things:
         def __init__(self):

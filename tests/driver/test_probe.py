@@ -1,4 +1,4 @@
-"""The probe: which driver a process talks to. Each case is a process of its own."""
+"""The probe chooses the driver of a process. Each case is its own process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.sampled(2)
 
 
 def run(code, **environment):
-    """Run `code` in a fresh interpreter; its standard output, which is all it may print."""
+    """Run `code` in a fresh interpreter; return its standard output. It must print nothing else."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "CUDASYNC_SOFTGPU_DEVICES": "1", **environment},

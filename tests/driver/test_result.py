@@ -1,4 +1,4 @@
-"""The gate: what an answer of the driver becomes."""
+"""The gate turns the driver's result codes into values and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any thread may use anything: its first call makes the context current there."""
+"""Any thread may use any object: its first call makes the context current there."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_thread_that_waits_lets_others_run(stream, latch):
     with ThreadPoolExecutor(1) as pool:
         waited = pool.submit(wait)
         waiting.wait()
-        # This thread runs Python while the other is inside the driver.
+        # This thread runs Python while the other one is inside the driver.
         assert not waited.done()
         latch.release()
         assert waited.result(timeout=30)

@@ -1,4 +1,4 @@
-"""What the access analysis says about kernels: of a compiler, and written to be awkward."""
+"""Results of the access analysis for a compiler's kernels, and for awkward handwritten ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMPILED = {
     "many_ways": ((WRITE, READ, VALUE), {}),
     "half_scale": ((WRITE, READ, VALUE), {}),
     "warp_sum": ((WRITE, READ), {}),
-    # What is written through rows[i] may be what later is loaded from rows.
+    # A pointer written through rows[i] may be loaded from rows later.
     "follow": ((UNKNOWN, UNKNOWN), {}),
     "keep_pointer": ((WRITE, UNKNOWN), {}),
     "gather": ((WRITE, READ, READ, READ), {}),
@@ -171,7 +171,7 @@ def test_an_address_of_a_window_is_nobody_elses_however_it_was_worked_out():
 
 
 def test_a_pointer_copied_through_memory_is_not_known():
-    """%d0 is copied into what %d1 points at, found there again, and followed."""
+    """A pointer in %d0's memory is copied to %d1's, loaded through %d2, and followed."""
     body = """
         ld.global.b64 %d5, [%d0]; st.global.b64 [%d1], %d5;
         ld.global.b64 %d6, [%d2]; st.global.b32 [%d6], 0;

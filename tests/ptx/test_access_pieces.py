@@ -1,4 +1,4 @@
-"""Pointers, pieces of them and numbers; words of structs; and how a kernel goes beyond these."""
+"""Pointers, their pieces and numbers; words of structs; and how a kernel reaches other memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_number_that_was_shifted_far_in_32_bits_is_stored_as_a_number():
     ],
 )
 def test_what_gets_into_the_upper_half_may_be_a_pointer(way):
-    """Also where it is an alternative to a pointer that is known."""
+    """This also holds where a known pointer is the alternative."""
     found = inferred(f".local .b64 box[2]; {way} selp.b64 %d6, %d5, %d1, %p1; st.b32 [%d6], 0;", 2)
     assert found.parameters[0] is UNKNOWN
     assert "pointer from memory" in found.beyond
@@ -109,7 +109,7 @@ def test_a_string_that_is_printed_is_read_wherever_it_is(text, is_beyond):
 
 
 def fields(body, parameter=".param .align 8 .b8 v[24]"):
-    """What is inferred of a kernel with a struct of three words."""
+    """The inferred accesses of a kernel with a struct of three words."""
     text = kernel(f"{body} ret;", parameters=parameter)
     found = analyse(parse(text), "k")
     return {each.offset: each.access for each in found.fields[0]}, found

@@ -1,10 +1,9 @@
-"""The analysis never promises too little: random programs, executed beside it.
+"""The analysis never infers too little: random programs, executed beside it.
 
-A program moves pointers through registers, memory, halves and calls. The interpreter here knows
-for every value where it came from, follows the program twice around its loop, and notes what was
-really touched. Whatever it saw, the analysis must have admitted. Every register and every place in
-memory begins with a pointer: an address from nowhere would make all of them unknown, and hide
-what else is missing.
+A program moves pointers through registers, memory, halves and calls. The interpreter here knows the
+origin of every value. It follows the program twice around its loop, and notes the real accesses.
+The analysis must have inferred each of them. Every register and every place in memory begins with a
+pointer: an address from nowhere would make all of them unknown, and hide other errors.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from cudasync.ptx import parse
 from cudasync.ptx.access_analysis.accesses import Access, analyse
 
-# Pointers that are given: parameters, and behind them the words of a struct.
+# The given pointers: parameters, then the words of a struct.
 PARAMETERS = 3
 WORDS = 2
 REGISTERS = 4
@@ -79,12 +78,14 @@ TEXTS = {
 
 @dataclass
 class Run:
-    """What really happens. A value is (parameter, how often followed), or None for no pointer."""
+    """The real accesses. A value is (parameter, number of loads that led to it), or None for no
+    pointer."""
 
     registers: list = field(default_factory=lambda: [None] * REGISTERS)
     local: list = field(default_factory=lambda: [None] * SLOTS)
     shared: list = field(default_factory=lambda: [None] * SLOTS)
-    # What the kernel stored through each value; elsewhere memory holds pointers of the host's.
+    # The values that the kernel stored through each pointer. Other memory holds the host's
+    # pointers.
     memory: dict = field(default_factory=dict)
     read: set = field(default_factory=set)
     written: set = field(default_factory=set)
@@ -149,7 +150,7 @@ def compiled(program):
 
 
 @given(st.lists(steps, max_size=16))
-# Copied by way of what another parameter points at: too long to be found by chance.
+# Copied by way of another parameter's memory: too long to be found at random.
 @example([("follow", 3, 1), ("keep", 0, 3), ("follow", 2, 0), ("read", 2)])
 @example([("shift", 3, 0), ("select", 2, 3, 1, True), ("write", 2)])
 @example([("call", 3, 0), ("select", 2, 3, 1, True), ("write", 2)])

@@ -1,4 +1,4 @@
-"""Which floating type a kernel shows for the memory behind a parameter: never one too many."""
+"""The floating type that a kernel shows for a parameter's memory: never one too many."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CORPUS = Path(__file__).parent / "corpus"
 OLD, NEW = ("sm_75", "sm_80", "sm_90"), ("sm_100", "sm_120")
 F16, F32, F64 = ScalarType.F16, ScalarType.F32, ScalarType.F64
 
-# Of each kernel of corpus/kernels.cu that has floats: what is shown. Of newer targets the
-# compiler says `.b32` and `.b64` for all that is loaded; what it only moves shows nothing then.
+# For each kernel of corpus/kernels.cu with floats: the types it shows. For newer targets the
+# compiler loads everything as `.b32` and `.b64`, so values that a kernel only moves show no type.
 COMPILED = {
     "saxpy": ((F32, F32, None, None), (F32, F32, None, None)),
     "block_sum": ((F32, F32, None), (None, F32, None)),
@@ -53,7 +53,7 @@ ONE_TYPE = {
     "atom.global.add.f32 %f1, [%d0], %f2;": F32,
     "red.global.add.f64 [%d0], %d2;": F64,
     "red.global.add.noftz.f16x2 [%d0], %r2;": F16,
-    # As newer compilers have it: bits, which are used as a float or come of one.
+    # Newer compilers load bits, which are used as a float or come from one.
     "ld.global.b32 %r1, [%d0]; add.f32 %r2, %r1, %r1;": F32,
     "ld.global.b64 %d1, [%d0]; setp.lt.f64 %p1, %d1, 0d0000000000000000;": F64,
     "ld.global.b16 %h1, [%d0]; cvt.f32.f16 %r1, %h1;": F16,
@@ -63,7 +63,7 @@ ONE_TYPE = {
     "ld.global.b32 %r1, [%d0]; shfl.sync.down.b32 %r2|%p1, %r1, 1, 31, -1; neg.f32 %r4, %r2;": F32,
     "ld.global.v2.b32 {%r1, %r2}, [%d0]; fma.rn.f32 %r3, %r1, %r2, %r1;": F32,
     "ld.global.v2.f32 {%f1, %f2}, [%d0]; add.f32 %f3, %f1, %f2;": F32,
-    # Registers that are used for several things, one after the other.
+    # Registers with several uses in sequence.
     "ld.global.b32 %r1, [%d0]; add.f32 %r2, %r1, %r1; mov.u32 %r1, %tid.x; add.s32 %r3, %r1, 1;":
         F32,
     "wmma.load.c.sync.aligned.row.m8n8k4.f64 {%d4, %d5}, [%d0], %r1;": F64,
@@ -71,25 +71,25 @@ ONE_TYPE = {
 
 NO_TYPE = [
     "ret;",
-    # Two types, or one and something else.
+    # Two types, or one type and another use.
     "ld.global.f32 %f1, [%d0]; ld.global.f64 %d1, [%d0+8];",
     "ld.global.f32 %f1, [%d0]; ld.global.s32 %r1, [%d0+4];",
     "ld.global.f32 %f1, [%d0]; atom.global.max.s32 %r1, [%d0], 3;",
     "ld.global.f32 %f1, [%d0]; cp.async.ca.shared.global [%r1], [%d0], 4;",
-    # Bits that are only moved: a copy of anything.
+    # Bits that are only moved may be anything.
     "ld.global.b32 %r1, [%d0]; st.global.b32 [%d0+4], %r1;",
     "ld.global.v2.f32 {%f1, %f2}, [%d0]; st.global.v2.f32 [%d0+16], {%f1, %f2};",
     "atom.global.exch.b32 %r1, [%d0], 0;",
-    # A float whose bits are used as something else: who knows what it is.
+    # The bits of a float have another use, so the type is uncertain.
     "ld.global.f32 %f1, [%d0]; mov.b32 %r1, %f1; and.b32 %r2, %r1, 255;",
     "ld.global.v2.f32 {%f1, %f2}, [%d0]; mov.b32 %r1, %f1; add.f16x2 %r2, %r1, %r1;"
     "add.f32 %f3, %f2, %f2;",
     "ld.global.b32 %r1, [%d0]; add.f32 %r2, %r1, %r1; add.s32 %r3, %r1, 1;",
     "ld.global.b64 %d1, [%d0]; mov.b64 {%r1, %r2}, %d1; add.f32 %r3, %r1, %r2;",
-    # Integers, and what is told by nobody.
+    # Integers, and bits without any type.
     "ld.global.u32 %r1, [%d0]; cvt.rn.f32.u32 %f1, %r1;",
     "ld.global.u8 %h1, [%d0];",
-    # A pointer to pointers.
+    # Memory of pointers.
     "ld.global.u64 %d1, [%d0]; ld.global.f32 %f1, [%d1];",
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Bad texts: each kind is refused with the place and a sentence."""
+"""Malformed texts: each kind is refused with its place and a sentence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cudasync.ptx import parse
 FIRST = ".version 6.4\n.target sm_75\n.address_size 64\n"
 ENTRY = FIRST + ".entry k(.param .u64 x)\n{\n.reg .b32 %r<4>;\n.reg .pred %p;\n"
 
-# Statements whose registers do not fit, and the register that is named.
+# Statements with a wrong register, and the error about that register.
 MISFITS = [
     ("add.s64 %d1, %d2, %r1;", "%r1 is of type .b32, which does not fit .s64"),
     ("add.s32 %d1, %r1, %r2;", "%d1 is of type .b64, which does not fit .s32"),
@@ -55,7 +55,7 @@ MISFITS = [
     ("selp.u32 %r1, 1, 2, %r2;", "the last operand must be a predicate"),
 ]
 
-# Statements that look like the above, but are PTX.
+# Statements that look like those above, but are PTX.
 FITS = [
     "ld.global.u8 %r1, [%d1];", "st.global.u8 [%d1], %r1;", "ld.param.u32 %d1, [x];",
     "cvt.u16.u32 %r1, %r2;", "cvt.rn.f32.u8 %f1, %r1;", "mul.wide.s32 %d1, %r1, %r2;",
@@ -70,7 +70,7 @@ FITS = [
     "selp.b16 %h1, %h2, 0, %p1;", "cvt.rn.f16x2.f32 %r1, %f1, %f2;",
 ]  # fmt: skip
 
-# What is wrong, the text, and line, column and message of the error.
+# The defect, the text, and line, column and message of the error.
 BAD = [
     ("nothing at all", "", 0, 0, "the text is empty"),
     ("a comment only", "// nothing\n", 0, 0, "the text is empty"),

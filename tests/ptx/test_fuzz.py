@@ -1,4 +1,4 @@
-"""Whatever the text, `parse` gives a module or PtxError; and a module can be analysed."""
+"""For every text, `parse` gives a module or a PtxError, and every module can be analysed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cudasync.ptx.liveness import liveness
 
 TEXT = (Path(__file__).parent / "corpus" / "sm_75.ptx").read_text()
 HEAD = TEXT[: TEXT.index(".visible .entry saxpy")]
-# One function each, so that a mutated text is short; each alone needs only the head.
+# One function each, so that a mutated text is short. Each function needs only the head.
 BODIES = [".visible .entry " + each for each in TEXT.split(".visible .entry ")[1:]]
 SHORT = [HEAD + body for body in BODIES if len(body) < 3000]
 
@@ -30,11 +30,11 @@ PIECES = [
 ]  # fmt: skip
 
 
-# A type of an instruction, and the opcode that has it.
+# A type in an instruction, and the instruction's opcode.
 TYPED = re.compile(r"^\s*(?:@!?%\w+\s+)?([a-z]\w*)(?:\.\w+)*?\.(?:pred|b?f16(?:x2)?|[busf]\d+)\b")
 TYPE = re.compile(r"\.(?:pred|b?f16(?:x2)?|[busf](?:8|16|32|64|128))\b")
 
-# A little of everything, to be cut behind each word.
+# A text with a little of everything, which the test cuts behind each word.
 SAMPLER = """
 .version 6.4 .target sm_75, debug .address_size 64
 .file 1 "a.cu", 1, 2 .section .debug_info { .b8 1 } .pragma "x";
@@ -53,7 +53,7 @@ shfl.sync.idx.b32 %r1|%p, %r2, !%p, 1, WARP_SZ; brx.idx %r1, t; @%p bra a;
 
 
 def handled(text):
-    """Everything that reads PTX, on `text`."""
+    """Run everything that reads PTX on `text`."""
     try:
         module = parse(text, "fuzz.ptx")
     except PtxError:
@@ -117,7 +117,7 @@ def test_a_text_cut_behind_any_word_is_handled():
 
 
 def test_an_instruction_without_its_types_is_handled():
-    """A newer PTX has types that we do not know."""
+    """A newer PTX may have unknown types."""
     tried = set()
     for path in sorted((Path(__file__).parents[2] / "ptx" / "isa").glob("*.ptx")):
         lines = path.read_text().splitlines()

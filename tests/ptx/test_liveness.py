@@ -1,4 +1,4 @@
-"""What instructions use and define, and where registers are live."""
+"""The registers that instructions use and define, and the places where registers are live."""
 
 from __future__ import annotations
 

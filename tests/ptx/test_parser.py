@@ -1,4 +1,4 @@
-"""What the parser makes of well-formed PTX."""
+"""The parser's results for well-formed PTX."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_line_information_is_kept():
 
 
 def test_the_files_of_lines_may_be_named_behind_them():
-    """As NVRTC does it."""
+    """NVRTC does this."""
     text = kernel(".loc 1 7 3\nret; .loc 2 9 1\nret; .loc 3 1 1\nret;")
     files = '.file 1 "/a/saxpy.cu"\n.file 2 "other.cuh", 1, 2\n'
     assert parse(text + files).function("k").locations == (
@@ -254,7 +254,7 @@ def test_a_definition_takes_the_place_of_its_declaration():
     "head", [".func f", ".extern .func (.param .b32 r) f(.param .b32 a) .noreturn"]
 )
 def test_a_declaration_may_lack_its_semicolon(head, behind):
-    """ptxas 13.5 takes them all; a kernel is never only declared."""
+    """ptxas 13.5 accepts all of these. A kernel cannot be declared without a body."""
     module = parse(f"{HEAD}{head}\n{behind}")
     assert module.function("f").is_declaration
     assert parse(f"{HEAD}{head};\n{behind}").functions[1:] == module.functions[1:]

@@ -1,7 +1,7 @@
 """NVIDIA's own assembler accepts every PTX file of the repository.
 
-Slow, as the assembler is a large wheel (the extra `dev`) and no part of what the README installs;
-.ci/run has a stage of its own for it.
+The test is slow and the assembler is a large wheel (the extra `dev`), which the README does not
+install. .ci/run has a stage of its own for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cudasync.driver.graph import condition_setters
 pytestmark = pytest.mark.slow
 
 FILES = sorted((ROOT / "ptx").rglob("*.ptx"))
-# Beside the target that each file names: it must not rest on what a later device has dropped.
+# Further targets, besides the file's own. A file must not use features that later devices dropped.
 LATER = ("90", "120")
 
 GOOD = """\

@@ -1,4 +1,4 @@
-"""Variables: sizes, alignment and initial values; and where several of them lie."""
+"""Variables: sizes, alignment, initial values, and the layout of several variables."""
 
 from __future__ import annotations
 

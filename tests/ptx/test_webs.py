@@ -1,4 +1,4 @@
-"""A register that is used for several things is several registers."""
+"""A register with several uses is several registers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_loop_joins_the_start_and_the_step():
 
 
 def test_what_a_register_begins_with_is_a_definition_if_wanted():
-    """Two that never meet: the first is seen beside the beginning, the second hides it."""
+    """Two webs that never meet: the first is read beside the initial value, the second hides it."""
     body = "@%p1 mov.b32 %r1, 1; mov.b32 %r2, %r1; mov.b32 %r1, 2; mov.b32 %r3, %r1;"
     found = webs(body, sees_entry=True)
     assert found.at_entry["%r1"] == found.defined[0, "%r1"] == found.used[1, "%r1"]
@@ -66,7 +66,7 @@ def test_an_address_register_may_serve_two_arrays():
 
 
 def forks(count):
-    """That many forks behind each other, each of which sets a register on both sides."""
+    """`count` forks in sequence, each of which sets a register on both sides."""
     return f".reg .b32 %v<{count}>;" + "".join(
         f"@%p1 bra a{each}; mov.b32 %v{each}, 1; bra b{each};"
         f"a{each}: mov.b32 %v{each}, 2; b{each}: add.s32 %r1, %r1, %v{each};"

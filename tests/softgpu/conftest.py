@@ -1,4 +1,4 @@
-"""Fixtures for what talks to the software GPU over the C ABI."""
+"""Fixtures for tests that call the software GPU over the C ABI."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudasync.softgpu import install
 
 @pytest.fixture
 def context():
-    """A context of its own, so that nothing here touches the primary one."""
+    """A new context, so that the tests do not touch the primary one."""
     install()
     ok(driver.cuInit(0))
     made = create_context()
@@ -22,7 +22,7 @@ def context():
 
 @pytest.fixture
 def kernels(context):
-    """The kernels that graphs are made of."""
+    """The kernels of the graphs."""
     return Kernels(context)
 
 
@@ -34,13 +34,13 @@ def graph(kernels):
 
 @pytest.fixture
 def side(context):
-    """A stream that has nothing to do with the default one."""
+    """A stream that does not synchronise with the default stream."""
     return ok(driver.cuStreamCreate(1))
 
 
 @pytest.fixture
 def other(context):
-    """Another such stream."""
+    """A second stream of that kind."""
     return ok(driver.cuStreamCreate(1))
 
 
@@ -52,11 +52,11 @@ def events(context):
 
 @pytest.fixture
 def by(request):
-    """Which lowering runs a kernel on textures: the scalar one, and with --all-cases both."""
+    """The lowerings that run a texture kernel: the scalar one, and with --all-cases both."""
     return "both" if request.config.getoption("--all-cases") else "scalar"
 
 
 @pytest.fixture
 def by_one(request):
-    """As `by`, for a kernel that writes: then the vector one."""
+    """Like `by`, for a kernel that writes: with --all-cases the vector lowering."""
     return "vector" if request.config.getoption("--all-cases") else "scalar"

@@ -1,4 +1,4 @@
-"""A sum in dynamic shared memory and warp shuffles, launched as occupancy advises."""
+"""A sum in dynamic shared memory and warp shuffles, launched with the occupancy API's advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong, and what one is told: compilers' logs, wrong handles, a wild pointer."""
+"""Errors and their reports: compilers' logs, wrong handles, a wild pointer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ assert driver.cuMemAlloc(4)[0] == Code.CUDA_ERROR_INVALID_CONTEXT
 context = checked(driver.cuDevicePrimaryCtxRetain(device))
 checked(driver.cuCtxSetCurrent(context))
 
-# C++ that does not compile says where, and so does PTX.
+# The error names the place, for C++ and for PTX that does not compile.
 code, log = compiled(b"__global__ void f() { undeclared = 1; }")
 assert code == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION
 assert b"undeclared" in log

@@ -1,4 +1,4 @@
-"""CUDA C++ through NVRTC: a template by its name expression, and a __constant__ set from here."""
+"""CUDA C++ through NVRTC: a template by its name expression, and a __constant__ set by the host."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ y = np.empty_like(x)
 d_x = checked(driver.cuMemAlloc(x.nbytes))
 d_y = checked(driver.cuMemAlloc(y.nbytes))
 checked(driver.cuMemcpyHtoD(d_x, x, x.nbytes))
-# Or as values with their C types, packed by the bindings.
+# Arguments may also be values with their C types, which the bindings pack.
 arguments = ((d_x, d_y, len(x)), (None, None, np.ctypeslib.ctypes.c_uint))
 checked(driver.cuLaunchKernel(kernel, 4, 1, 1, 128, 1, 1, 0, 0, arguments, 0))
 checked(driver.cuMemcpyDtoH(y, d_y, y.nbytes))

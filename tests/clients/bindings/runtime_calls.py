@@ -1,7 +1,7 @@
-"""The runtime API beside the driver's: memory and streams of the one, a kernel of the other.
+"""The runtime API beside the driver API: the runtime's memory and streams, the driver's kernel.
 
-After the way in which programs are ported from C++: cudaMalloc, cudaMemcpyAsync, cudaStream and
-cudaEvent, with cuLaunchKernel where the compiler would have put its <<<>>>.
+C++ programs are ported this way: cudaMalloc, cudaMemcpyAsync, cudaStream and cudaEvent stay, and
+cuLaunchKernel replaces the compiler's <<<>>>.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TO_HOST = runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
 
 
 def checked(result):
-    """The values of a call of either API that must succeed."""
+    """The values of a call that must succeed, in either API."""
     code, *values = result
     assert int(code) == 0, code
     return values[0] if len(values) == 1 else values

@@ -1,4 +1,4 @@
-"""Two streams joined by an event, page-locked memory, a host function, and the time it took."""
+"""Two streams joined by an event, page-locked memory, a host function, and the elapsed time."""
 
 from __future__ import annotations
 

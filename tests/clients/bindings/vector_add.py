@@ -1,4 +1,4 @@
-"""The smallest program there is: PTX in a string, two copies in, a launch, a copy out."""
+"""The smallest program: PTX in a string, two copies in, a launch, a copy out."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ d_a, d_b, d_c = (checked(driver.cuMemAlloc(a.nbytes)) for _ in range(3))
 checked(driver.cuMemcpyHtoD(d_a, a, a.nbytes))
 checked(driver.cuMemcpyHtoD(d_b, b, b.nbytes))
 
-# Arguments as an array of their addresses, the way the C API wants them.
+# Arguments as an array of their addresses, as in the C API.
 values = [np.array([int(pointer)], np.uint64) for pointer in (d_a, d_b, d_c)]
 values.append(np.array([n], np.uint32))
 addresses = np.array([value.ctypes.data for value in values], np.uint64)

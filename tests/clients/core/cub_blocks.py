@@ -1,4 +1,4 @@
-"""CUB's primitives for blocks and warps, as its headers have them: reduce, scan, sort, count."""
+"""CUB's primitives for blocks and warps, from its headers: reduce, scan, sort, count."""
 
 from __future__ import annotations
 

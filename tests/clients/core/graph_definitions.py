@@ -39,7 +39,7 @@ def run(definition, options=None):
     return graph
 
 
-# Memory of the graph's own, from its allocation to its end.
+# The graph's own memory, from its allocation to its free.
 definition = GraphDefinition()
 made = definition.allocate(64)
 filled = made.memset(made.dptr, np.uint8(0), 64)
@@ -55,7 +55,7 @@ assert len(definition.edges()) == 4
 run(definition)
 assert (view == 5).all()
 
-# A join, events, host functions, a graph inside, and what each of them becomes.
+# A join, events, host functions, a child graph, and the properties of these nodes.
 definition, seen = GraphDefinition(), []
 event, other = device.create_event(), device.create_event()
 first = definition.launch(config, add, memory, np.int32(1))
@@ -84,14 +84,14 @@ inside.update(changed)
 run(definition, GraphCompleteOptions(use_node_priority=True))
 assert (view == 22).all()
 
-# A native function with bytes of its own.
+# A native function with its own bytes.
 native = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda text: seen.append(ctypes.string_at(text)))
 definition = GraphDefinition()
 definition.callback(native, user_data=b"abc\0")
 run(definition)
 assert seen[-1] == b"abc"
 
-# A loop, and branches.
+# A loop and branches.
 left = pinned.allocate(4)
 np.from_dlpack(left).view(np.int32)[0] = 4
 definition = GraphDefinition()
@@ -107,7 +107,7 @@ chosen.branches[1].launch(config, add, memory, np.int32(1000))
 run(definition)
 assert (view == 1204).all()
 
-# Edges and nodes come and go.
+# Add and remove edges and nodes.
 definition = GraphDefinition()
 a, b, c = definition.empty(), definition.empty(), definition.empty()
 c.pred = {a, b}

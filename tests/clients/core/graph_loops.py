@@ -74,7 +74,7 @@ stream.sync()
 assert (both_view == 333).all(), both_view[:4]
 assert seen == ["called"] * 3
 
-# A loop, and memory that the graph allocates for itself.
+# A loop, and memory that the graph allocates itself.
 left_view[0] = 5
 resource = GraphMemoryResource(device)
 builder = device.create_graph_builder().begin_building()
@@ -94,7 +94,7 @@ assert (both_view == 4 * 305).all(), both_view[:4]
 resource.trim()
 assert resource.attributes.used_mem_current == 0
 
-# By hand, and then updated.
+# Built by hand, then updated.
 definition = GraphDefinition()
 cleared = definition.memset(both, 0, 4 * count)
 node = cleared.launch(config, add, both, 7, count)

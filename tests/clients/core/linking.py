@@ -1,4 +1,4 @@
-"""Two programs linked to one, from C++ that is compiled apart, and a program from PTX."""
+"""Two programs linked into one, from separately compiled C++, and a program from PTX."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ left.copy_to(target, stream=stream)
 stream.sync()
 assert (y.view(np.uint8) == 0x3F).all()
 
-# Memory that is somebody else's, as a buffer of cuda.core.
+# Another owner's memory, as a buffer of cuda.core.
 borrowed = Buffer.from_handle(int(right.handle), 8 * n, owner=right)
 borrowed.copy_to(target, stream=stream)
 stream.sync()

@@ -1,4 +1,4 @@
-"""Streams with options, events that time and join, a kernel's attributes."""
+"""Streams with options, events that measure and order, a kernel's attributes."""
 
 from __future__ import annotations
 

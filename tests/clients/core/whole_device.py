@@ -1,4 +1,4 @@
-"""cuda.core's Device as users take it: what it is, several kinds of memory, one wait."""
+"""cuda.core's Device in typical use: its properties, several kinds of memory, one wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several devices, peers and exchange by DLPack and the CUDA array interface."""
+"""Several devices, peer access, and exchange by DLPack and the CUDA array interface."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ assert again.data.ptr == x.data.ptr
 
 
 class Foreign:
-    """An array of another library's."""
+    """An array of another library."""
 
     __cuda_array_interface__ = x.__cuda_array_interface__
 

@@ -1,4 +1,4 @@
-"""Kernels that a program of CuPy's writes itself: raw, elementwise, reductions, fused, by jit."""
+"""A program's own kernels in CuPy: raw, elementwise, reductions, fused, and by jit."""
 
 from __future__ import annotations
 

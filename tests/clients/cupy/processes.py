@@ -1,4 +1,4 @@
-"""An array of CuPy's that another process writes to, by its handle."""
+"""A CuPy array that another process writes through its handle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams, events, callbacks, graphs, pools and pinned memory of CuPy's."""
+"""CuPy's streams, events, callbacks, graphs, pools and pinned memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of CuPy's and of cudasync's in one program, both ways, without a copy."""
+"""Arrays of CuPy and of cudasync in one program, exchanged both ways without a copy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ count = 1000
 x = cp.arange(count, dtype=cp.float32)
 cp.cuda.Device().synchronize()
 
-# By DLPack, there and back: one memory.
+# By DLPack, there and back: the memory is shared.
 mine = cs.from_dlpack(x)
 doubled = mine * 2 + 1
 theirs = cp.from_dlpack(doubled)
@@ -27,13 +27,13 @@ cs.copy(doubled, x)
 cs.waitall()
 assert (cp.asnumpy(viewed) == np.arange(count)).all()
 
-# A kernel of CuPy's on an array of ours.
+# A CuPy kernel on a cudasync array.
 plus = cp.ElementwiseKernel("float32 a", "float32 b", "b = a + 1", "plus_one")
 plus(viewed, viewed)
 cp.cuda.Device().synchronize()
 assert float(doubled[5]) == 6
 
-# On a stream of CuPy's, in order and without a wait of the host's.
+# On a CuPy stream, in order and without a wait on the host.
 stream = cp.cuda.Stream(non_blocking=True)
 doubled *= 3
 cs.hand_over(doubled, to=stream)

@@ -42,7 +42,7 @@ def first_come(seats, winners):
 
 @cuda.jit
 def one_at_a_time(lock, total):
-    """A lock, taken by one thread of each block."""
+    """A lock that one thread of each block takes."""
     if cuda.threadIdx.x == 0:
         while cuda.atomic.cas(lock, 0, 0, 1) != 0:
             pass

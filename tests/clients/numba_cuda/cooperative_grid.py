@@ -1,4 +1,4 @@
-"""A grid whose blocks wait for each other: every row of a matrix is made of the one above it."""
+"""A grid whose blocks wait for each other: every matrix row is computed from the row above."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def rows_from_above(matrix):
     grid = cuda.cg.this_grid()
     last = matrix.shape[1] - 1 - column
     for row in range(1, matrix.shape[0]):
-        # The opposite column, which another block has written.
+        # Another block has written the opposite column.
         matrix[row, column] = matrix[row - 1, last] + 1
         grid.sync()
 

@@ -1,4 +1,4 @@
-"""Kernels on arrays: host arrays as they are, device arrays, 2-D grids, device functions, math."""
+"""Kernels on arrays: plain host arrays, device arrays, 2-D grids, device functions, math."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams, events, pinned and mapped arrays, a clean-up put off."""
+"""Streams, events, pinned and mapped arrays, deferred clean-up."""
 
 from __future__ import annotations
 

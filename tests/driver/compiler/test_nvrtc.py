@@ -1,4 +1,4 @@
-"""CUDA C to PTX: names, options, places of errors, and what is kept on disk."""
+"""CUDA C to PTX: names, options, places of errors, and the cache on disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEMPLATE = "template <class T> __global__ void fill(T* x) { x[threadIdx.x] = 1; 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Where compiled code is kept in this test: nothing yet."""
+    """The folder of kept code in this test, which is empty."""
     where = tmp_path / "kept"
     monkeypatch.setenv(VARIABLE, str(where))
     return where
@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Counts what NVRTC is given to compile."""
+    """The sources that NVRTC compiles."""
     sources = []
     before = nvrtc.compile_program
 
@@ -106,7 +106,7 @@ def test_an_architecture_may_be_given_as_a_capability_a_name_or_an_option():
     assert target(compile_cuda(PLAIN, options=["-arch", "compute_90"]).ptx) == "sm_90"
 
 
-# What is kept.
+# Kept code.
 
 
 def test_what_was_compiled_is_found_by_the_next_one(folder, compiled):
@@ -207,7 +207,7 @@ def test_a_header_that_changes_is_compiled_anew(folder, compiled, tmp_path):
 @pytest.mark.parametrize(
     ("files", "options"),
     [
-        # The header of a header, beside it, and in a folder of its own.
+        # A header's header, beside the header, and in its own folder.
         ({"value.h": '#include "inner.h"', "inner.h": "#define VALUE {}"}, ["-I{}"]),
         ({"value.h": "#include <in/inner.h>", "in/inner.h": "#define VALUE {}"}, ["-I", "{}"]),
         ({"value.h": '#include "in/a.h"', "in/a.h": '#include "b.h"', "in/b.h": "#define VALUE {}"},
@@ -263,7 +263,7 @@ def test_options_that_read_or_write_other_files_keep_nothing(folder, tmp_path, c
     assert not folder.exists()
 
 
-# Mistakes.
+# Errors.
 
 
 def refusal(source, **more):
@@ -347,7 +347,7 @@ def test_what_no_compiler_will_take_is_refused_before():
 
 
 def test_a_planted_blindness_to_headers_is_found(folder, tmp_path, monkeypatch):
-    """The tests above can fail: without the digest of the headers the old code is found."""
+    """The tests above can fail: without the digest of the headers, old code is found."""
     monkeypatch.setattr(compilation, "included", lambda *whatever, **more: "")
     header = tmp_path / "value.h"
     header.write_text("#define VALUE 1")

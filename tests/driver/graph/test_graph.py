@@ -1,4 +1,4 @@
-"""Graphs by hand: nodes and their order, what is captured, launches, and misuse."""
+"""Graphs by hand: nodes and their order, captures, launches, and misuse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import cudasync as cs
 
 COUNT, LENGTH = 4, 8
-# Each node: target = 31 * target + factor * source + position, of these four arrays.
+# Each node computes target = 31 * target + factor * source + position on two of four arrays.
 DAGS = st.lists(
     st.tuples(st.integers(0, COUNT - 1), st.integers(0, COUNT - 1), st.integers(1, 9)),
     min_size=1,
@@ -51,8 +51,8 @@ def launch_of(mix, words, target, source, factor):
 
 
 def is_wrong(dag, mix, words, times=2):
-    """True if a graph of the nodes, with the edges that they need, gives another result than the
-    nodes in their order."""
+    """True if a graph of the nodes, with their necessary edges, has another result than the nodes
+    in sequence."""
     graph, stream = cs.Graph(), cs.Stream()
     writer, readers = {}, {each: [] for each in range(COUNT)}
     nodes = []
@@ -86,7 +86,8 @@ def test_any_graph_gives_what_its_nodes_give_in_their_order(mix, words, dag):
 
 
 def test_an_edge_that_is_missing_is_found(mix, words):
-    """The driver may take nodes in any order that the edges leave: so these are taken backwards."""
+    """The driver may take nodes in any order that the edges permit, so the nodes are added
+    backwards."""
 
     def backwards(dag):
         graph, stream = cs.Graph(), cs.Stream()
@@ -118,7 +119,7 @@ def test_what_is_captured_is_a_part_with_its_edges(words):
     assert last.kind == "memcpy"
     assert {each.kind for each in graph.nodes} == {"memcpy"}
     assert last in graph.nodes
-    # What enqueues nothing leaves what it comes after.
+    # A capture of no work returns the nodes that it comes after.
     assert graph.add_captured(lambda on: None, stream, [last]) == [last]
     executable = graph.instantiate()
     executable.upload(stream)
@@ -165,7 +166,7 @@ def test_misuse_is_said(mix, words):
     for ask in (lambda: one.handle, lambda: node.kind, one.instantiate, lambda: len(one)):
         with pytest.raises(cs.ClosedError, match="graph is closed"):
             ask()
-    # What was instantiated stays.
+    # The executable stays valid.
     executable.launch(cs.Stream())
     executable.close()
     executable.close()

@@ -1,4 +1,4 @@
-"""Graphs by hand: every kind of node, edges, changes of what was instantiated, captures."""
+"""Graphs by hand: every kind of node, edges, changes of executables, captures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cudasync.driver.graph.work import Copy, Fill, Kernel
 
 COUNT, LENGTH = 4, 8
 ROW = LENGTH * 4
-# Each node: what it does, to which of these arrays, with which.
+# Each node: its kind, its target, its source, and a number.
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["kernel", "copy", "fill", "child", "rows"]),
@@ -41,7 +41,7 @@ def stream():
 
 
 class Words:
-    """Rows of integers on the device, and what they hold."""
+    """Rows of integers on the device, with access to their content."""
 
     def __init__(self, rows=COUNT):
         self.buffer = cs.DeviceBuffer(rows * ROW)
@@ -81,7 +81,7 @@ def add(graph, mix, words, step, after):
     if kind == "copy" and target != source:
         return graph.add_copy(words.row(target), words.row(source), after)
     if kind == "rows" and target != source:
-        # Every other half of a row, as two rows.
+        # The first and third quarter of a row, as two rows.
         half = ROW // 4
         return graph.add_copy(
             words.row(target), words.row(source), after, size_bytes=half, rows=(2, 2 * half, half)
@@ -116,7 +116,8 @@ def do(found, step):
 
 
 def is_wrong(steps, mix, added=add):
-    """True if a graph of the steps, with the edges that they need, does otherwise than these."""
+    """True if a graph of the steps, with their necessary edges, has another result than the
+    steps."""
     words, graph, stream = Words(), cs.Graph(), cs.Stream()
     expected = words.values()
     writer, readers, nodes = {}, {each: [] for each in range(COUNT)}, []
@@ -143,7 +144,7 @@ def test_nodes_of_all_kinds_do_what_their_order_gives(mix, steps):
 
 
 def test_a_wrong_node_is_found(mix):
-    """Planted: the target's pitch for the source."""
+    """Planted: source and target pitch are exchanged."""
 
     def wrong(graph, mix, words, step, after):
         kind, target, source, _ = step
@@ -322,7 +323,7 @@ def test_misuse_of_a_capture_is_said_and_ends_it(words, stream):
         stream.synchronize()
     with stream.capture(), pytest.raises(cs.CudaError, match="end that first"), stream.capture():
         pass
-    # Each has ended: the stream works as before.
+    # Each capture has ended, so the stream works as before.
     cs.memset_async(words.row(0), np.int32(3), stream=stream)
     stream.synchronize()
     assert set(words.values()[0]) == {3}

@@ -1,4 +1,4 @@
-"""Launches: arguments arrive as they were meant, shapes are checked, faults are reported."""
+"""Launches: arguments arrive unchanged, shapes are checked, faults are reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fill(device):
 
 
 def words(buffer, stream):
-    """What is in a buffer, once the stream is done."""
+    """The content of a buffer, once the stream is done."""
     back = np.empty(buffer.size_bytes // 4, np.uint32)
     memcpy_async(back, buffer, stream=stream)
     stream.synchronize()
@@ -209,7 +209,7 @@ def test_a_fault_is_told_by_whoever_waits_and_ends_with_a_reset():
     assert "device.reset()" in caught.value.hint
     with pytest.raises(CudaError, match="ILLEGAL_ADDRESS"):
         stream.query()
-    # Closing what is left does not complain again.
+    # Closing the remaining objects does not raise again.
     buffer.close()
     stream.close()
     device.reset()

@@ -1,4 +1,4 @@
-"""Launches in a row: which of them an exception is said to come from, whenever it comes."""
+"""Launches in sequence: the launch that an exception names, whenever the exception comes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 3
 
 
 class Interrupted(Sequence[Launch]):
-    """Launches; who goes through them is interrupted before number `at`, or at the end."""
+    """Launches with an iteration that is interrupted before number `at`, or at the end."""
 
     def __init__(self, launches: list[Launch], at: int) -> None:
         self.launches = launches
@@ -68,7 +68,7 @@ def test_who_is_interrupted_while_the_driver_is_called_was_at_one_of_the_launche
         raise KeyboardInterrupt
 
     if at == 0:
-        # Before anything of the first has begun.
+        # The interrupt comes before the first launch has begun.
         def interrupted(function, arguments):
             raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""Modules: what is loaded, what is refused, and where the error points."""
+"""Modules: accepted and refused texts, and the places of errors."""
 
 from __future__ import annotations
 
@@ -112,11 +112,11 @@ def test_broken_text_is_a_ptx_error_with_its_place(device, before, after):
 
 
 def test_an_instruction_that_only_the_driver_refuses_is_a_ptx_error_with_its_place(device):
-    """The text is well-formed; it is the device that can not do this with these operands."""
+    """The text is well formed, but the device cannot execute this instruction."""
     unfit = "wgmma.fence.sync.aligned;"
     text = FILL.replace("ret;", f"{unfit}\n    ret;")
     with pytest.raises(PtxError) as caught:
-        # A real device refuses the text, the software GPU its kernel.
+        # A real device refuses the text, the software GPU refuses its kernel.
         Module.from_ptx(text, device=device, file="k.ptx").kernel("fill")
     assert caught.value.line == line_of(text, unfit)
     assert str(caught.value).count(unfit) == 1
@@ -169,7 +169,7 @@ def test_a_kernel_keeps_its_module_loaded(device, stream):
 
 
 def test_a_driver_that_knows_more_ptx_than_we_do_still_tells_the_sizes(device):
-    """Then the parameters are those of cuFuncGetParamInfo, and what is done with them unknown."""
+    """The parameters then come from cuFuncGetParamInfo, and their accesses are unknown."""
     kernel = Module.from_ptx(STORE_PARAMETERS, device=device).kernel("store")
     told = _parameters_by_driver(kernel.get())
     assert [p.size_bytes for p in told] == [p.size_bytes for p in kernel.parameters]

@@ -1,4 +1,4 @@
-"""How Python values become a kernel's arguments: which are taken, and as which bits."""
+"""Python values as kernel arguments: the accepted values, and their bits."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ INTEGERS = ["u8", "s8", "b8", "u16", "s16", "b16", "u32", "s32", "b32", "u64", "
 
 
 def packed(type_, value, size=None):
-    """The bytes that the driver would read for one argument: the first time and the next."""
+    """The bytes that the driver would read for one argument, equal the first and the second
+    time."""
     scalar = ScalarType(type_)
     parameter = Parameter("x", scalar, size or scalar.size, Access.VALUE, is_array=size is not None)
     packing = Packing("k", [parameter])
-    # Packed value by value, then by the function that was compiled for its type.
+    # The first call packs value by value, the second uses the function compiled for its type.
     first, second = (read(packing.take([value]), parameter) for _ in range(2))
     assert first == second
     return first

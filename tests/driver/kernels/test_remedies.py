@@ -1,4 +1,4 @@
-"""Each refusal of an argument names a way out, and the way out works."""
+"""Each refusal of an argument names a remedy, and the remedy works."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VALUES = [
 
 
 def refusal(parameter, value):
-    """Why a kernel with one such parameter does not take `value`; "" if it does."""
+    """Why a kernel with this parameter refuses `value`; "" if it accepts the value."""
     try:
         Packing("k", [parameter]).take([value])
     except (TypeError, ValueError) as error:
@@ -39,7 +39,7 @@ def refusal(parameter, value):
 
 
 def ways_out(message):
-    """The expressions that a refusal says to give instead."""
+    """The expressions that a refusal recommends."""
     said = message.rpartition(": ")[2]
     if "give" not in said:
         return []
@@ -50,14 +50,14 @@ def ways_out(message):
 
 
 def tried(way, value):
-    """What is given by one who does as a refusal of `value` says."""
+    """The argument after following the remedy `way` for `value`."""
     if way == "an address" or "device array" in way or "DeviceBuffer" in way:
         return cs.DeviceBuffer(8)
     return eval(way, {"np": np, "cs": cs, "x": value, "bits": 0})
 
 
 def remaining(parameter, value):
-    """What is still refused after trying all that is said; an int of a float may be too large."""
+    """The refusals that remain after trying all remedies. The int of a float may be too large."""
     message = refusal(parameter, value)
     if not message:
         return []

@@ -1,4 +1,4 @@
-"""The map from addresses to the memory of ours that they lie in."""
+"""The map from addresses to our allocations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cudasync.driver.ownership.handles import Owned
 
 
 def owner():
-    """An open handle of no memory."""
+    """An open handle without memory."""
     context = cs.Device(0).context
     context.enter()
     return Owned(context, 1, lambda _: (0,), noun="handle", blocking=False)
@@ -106,7 +106,7 @@ def test_what_reaches_into_a_range_is_found_across_what_has_ended():
 
 
 def test_memory_is_found_whoever_frees_and_allocates_at_its_address():
-    """A sweep takes out what has ended, and never what was allocated there meanwhile."""
+    """A sweep removes ended allocations, and never a new allocation at the same address."""
     known = Allocations()
 
     def work(start):
@@ -122,7 +122,8 @@ def test_memory_is_found_whoever_frees_and_allocates_at_its_address():
 
 
 def test_what_ended_is_not_gone_over_at_each_look():
-    """Thousands of looks, each over thousands that ended, took longer than planners wait."""
+    """Thousands of look-ups, each over thousands of ended allocations, outlasted the planners'
+    patience."""
     buffers = [cs.DeviceBuffer(64) for _ in range(200)]
     addresses = [each.ptr for each in buffers]
     live = len(ALLOCATIONS.live()) - len(buffers)

@@ -1,4 +1,4 @@
-"""Device memory: who owns it, when it goes, and how other libraries see it."""
+"""Device memory: its owner, its end, and its view by other libraries."""
 
 from __future__ import annotations
 

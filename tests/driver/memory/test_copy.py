@@ -1,4 +1,4 @@
-"""Copies and fills: which way is worked out, and what they accept."""
+"""Copies and fills: the inferred direction, and the accepted operands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cudasync.driver import (
 
 
 class Foreign:
-    """Another library's array: known by its interface only."""
+    """An array of another library, known only by its interface."""
 
     def __init__(self, buffer, shape, typestr="|u1", strides=None, read_only=False):
         self.buffer = buffer
@@ -105,7 +105,7 @@ def test_a_pinned_buffer_is_an_operand_itself(device, stream):
 
 
 def test_memory_of_another_device_is_copied_from_device_to_device():
-    """Across devices where there are two; on the only one, to itself."""
+    """With one device, the copy stays on it."""
     first, last = Device(0), Device(device_count() - 1)
     a, b, back = DeviceBuffer(48, first), DeviceBuffer(48, last), bytearray(48)
     stream = Stream(first)

@@ -1,4 +1,4 @@
-"""Page-locked memory: arrays upon it, and how long it lives."""
+"""Page-locked memory: arrays in it, and its lifetime."""
 
 from __future__ import annotations
 

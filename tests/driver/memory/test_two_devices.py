@@ -1,6 +1,6 @@
-"""Two devices in one process: work on one waits for work on the other, and mixing is refused.
+"""Two devices in one process: work on one waits for work on the other; mixing them is refused.
 
-The software GPU has as many devices as one asks for, so these run in a process of their own.
+The software GPU can have any number of devices, so these tests run in their own process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ on_a, on_b = Stream(a), Stream(b)
 
 
 def with_two_devices(body):
-    """Run `body` where there are two devices; it fails by raising."""
+    """Run `body` with two devices; an exception in it fails the test."""
     environment = {"CUDASYNC_DEVICE": "soft", "CUDASYNC_SOFTGPU_DEVICES": "2"}
     done = run_warm(PREPARE + textwrap.dedent(body), 60, **environment)
     assert done.code == 0, done.err

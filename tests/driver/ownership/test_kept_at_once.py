@@ -1,4 +1,4 @@
-"""What is kept for work on a device, while another thread waits for the device or resets it."""
+"""Objects kept for work on a device, while another thread waits for the device or resets it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cudasync.driver import Event, Stream
 
 
 class Operand:
-    """Something that work needs."""
+    """An object that work needs."""
 
 
 class Quicker:
-    """A lock that is let go just before another thread does something."""
+    """A lock. Another thread acts at once after its release."""
 
     def __init__(self, lock, call):
         self._lock, self._call = lock, call
@@ -36,7 +36,7 @@ def test_what_is_kept_behind_a_wait_is_not_let_go_by_it(device, monkeypatch):
     def wait_and_then():
         answer = wait()
         if not kept:
-            # Another thread enqueues something just now.
+            # Another thread enqueues work at this moment.
             operand = Operand()
             kept.append(weakref.ref(operand))
             context.keep_behind(None, operand)
@@ -76,7 +76,7 @@ def test_what_another_thread_begins_just_after_a_reset_stays(device, monkeypatch
     context, begun = device.context, []
 
     def begin():
-        # Once: to begin takes the lock, too.
+        # Only once, because `begin` takes the lock itself.
         monkeypatch.undo()
         stream, operand = Stream(device), Operand()
         event = Event(device)
@@ -88,7 +88,7 @@ def test_what_another_thread_begins_just_after_a_reset_stays(device, monkeypatch
     stream, operand, garbage, _ = begun
     assert operand() is not None
     assert stream._in_flight in context.token.in_flight
-    # The event went out of use.
+    # The event has become garbage.
     assert len(garbage) == 1
     device.synchronize()
     assert operand() is None

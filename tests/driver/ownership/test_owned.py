@@ -1,4 +1,4 @@
-"""Handles that nobody closes: what the garbage collector may do, and when they really end."""
+"""Unclosed handles: what the garbage collector may do, and when the handles really end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cudasync.driver import (
 
 @pytest.fixture
 def frequent_collections():
-    """The collector runs after every few allocations, so also inside of driver calls."""
+    """The collector runs after every few allocations, and so also inside driver calls."""
     before = gc.get_threshold()
     gc.set_threshold(3, 1, 1)
     yield
@@ -123,7 +123,7 @@ def test_what_was_kept_for_work_goes_when_somebody_else_resets_the_device(device
     device.context.keep_behind(stream.record(), operand)
     del operand
     assert not driver.cuDevicePrimaryCtxReset(device.ordinal)[0]
-    # On a real GPU the handles of that context are not looked at: there the reset is ours.
+    # On a real GPU nothing checks the handles of the lost context, so the library resets there.
     if not device.is_software:
         device.reset()
     device.use()

@@ -1,4 +1,4 @@
-"""A reset of a device beside threads that use it ends what was made before it, and nothing else."""
+"""A device reset beside threads that use the device ends older objects, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cudasync.testing import Latch
 
 
 class CalledBehind:
-    """A lock; once it is given back, another thread does something before its owner goes on."""
+    """A lock. After its release another thread acts, before the owner goes on."""
 
     def __init__(self, lock, act):
         self._lock = lock
@@ -29,7 +29,7 @@ class CalledBehind:
 
     def __exit__(self, *error):
         self._lock.release()
-        # The other thread takes it as well, on its way into the context.
+        # The other thread also takes this lock, on its way into the context.
         act = self._acts.pop() if self._acts else None
         if act is not None:
             with Crew() as crew:
@@ -38,7 +38,8 @@ class CalledBehind:
 
 @pytest.fixture
 def between(device, monkeypatch):
-    """`between(act)` resets the device, and calls `act` on another thread once it can be used."""
+    """`between(act)` resets the device, and calls `act` on another thread once the device is
+    usable."""
 
     def reset(act):
         context = device.context
@@ -50,7 +51,8 @@ def between(device, monkeypatch):
 
 
 def test_work_that_another_thread_began_since_a_reset_keeps_its_memory(device, between):
-    """Also what goes by the device, not by a stream of ours: an operand of a borrowed stream."""
+    """This includes memory kept for the device rather than a stream: the operand of a borrowed
+    stream."""
     found = []
 
     def act():
@@ -74,7 +76,7 @@ def test_work_that_another_thread_began_since_a_reset_keeps_its_memory(device, b
 
 
 def test_a_stream_that_another_thread_made_since_a_reset_is_seen_to_have_work(device, between):
-    """Memory that would be waited for is not freed while it has."""
+    """Memory is not freed while the stream has work, if the free would wait."""
     streams, held = [], []
 
     def act():
@@ -104,7 +106,8 @@ def test_what_another_thread_forgot_since_a_reset_is_destroyed(device, between):
 
 
 def test_what_was_made_just_before_a_reset_went_with_it(device):
-    """Another thread may reset the device between the driver's call and what owns its handle."""
+    """Another thread may reset the device between the driver's call and the creation of the
+    owner."""
     context = device.context
     raw = context.allocate("cuEventCreate", driver.cuEventCreate, 0)
     with Crew() as crew:
@@ -117,7 +120,7 @@ def test_what_was_made_just_before_a_reset_went_with_it(device):
 
 
 def test_threads_make_and_use_streams_beside_one_that_resets(device):
-    """Each either works to its end or is told that its stream went."""
+    """Each use ends normally, or raises because the reset ended its stream."""
     done = threading.Event()
 
     def use():

@@ -1,7 +1,7 @@
-"""A program captures a stream, and we keep our books meanwhile: the capture stays whole.
+"""A program captures a stream while the library does its bookkeeping: the capture stays valid.
 
-The driver refuses what might disturb a capture and invalidates it, for whoever called. Which calls
-these are depends on the mode, and on the thread.
+The driver refuses calls that might disturb a capture, from any caller, and invalidates the capture.
+The set of these calls depends on the mode and on the thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cudasync.errors import CudaError
 MODES = pytest.mark.parametrize(
     "mode", [GLOBAL, THREAD_LOCAL, RELAXED], ids=["global", "thread-local", "relaxed"]
 )
-# Enough that what is kept for copies is looked through more than once.
+# Enough that the objects kept for copies are checked more than once.
 MANY = 3 * BATCH_COUNT + 1
 
 
@@ -62,7 +62,7 @@ THREADS = pytest.mark.parametrize("run", [on_this_thread, on_another_thread])
 
 @contextmanager
 def captured(stream, mode):
-    """A capture of one copy; at the end it is whole, and its graph copies."""
+    """A capture of one copy. At the end it is valid, and its graph copies."""
     target, source = DeviceBuffer(16, stream.device), pinned(range(4), np.int32)
     seven = pinned([7], np.int32)
     raw = driver.CUstream(stream.handle)
@@ -89,7 +89,7 @@ def copy_often(device, stream):
 
 
 def of_another(device, stream):
-    """Pinned copies on another stream of ours, which has some in flight already."""
+    """Pinned copies on another of our streams, which already has copies in flight."""
     other = Stream(device)
     copy_often(device, other)
     return lambda: copy_often(device, other)
@@ -108,12 +108,12 @@ def of_a_borrowed(device, stream):
 
 
 def of_the_legacy(device, stream):
-    """Pinned copies on the legacy default stream, which no capture of ours has to do with."""
+    """Pinned copies on the legacy default stream, which no capture of ours includes."""
     return lambda: copy_often(device, None)
 
 
 def on_new_things(device, stream):
-    """Things made and dropped: garbage of the driver's, from before and from meanwhile."""
+    """Objects made and dropped: driver garbage from before the capture and from during it."""
 
     def litter():
         for _ in range(3):
@@ -133,7 +133,7 @@ def on_new_things(device, stream):
 
 
 def on_a_stream_that_goes(device, stream):
-    """Streams that are closed, or dropped, with copies in flight."""
+    """Streams that are closed or dropped with copies in flight."""
     made = [Stream(device), Stream(device)]
     for each in made:
         copy_often(device, each)
@@ -171,7 +171,7 @@ def test_a_capture_of_many_copies_stays_whole(device, stream, mode, is_borrowed)
     copy_often(device, on)
     with captured(stream, mode):
         copy_often(device, on)
-    # What was kept from before the capture is looked through by the next copies.
+    # The next copies check the objects that were kept before the capture.
     copy_often(device, on)
     stream.synchronize()
 
@@ -215,7 +215,7 @@ def test_the_mode_of_the_thread_is_what_it_was(device, stream):
 
 
 def test_a_book_that_is_kept_the_usual_way_is_found(device, stream, monkeypatch):
-    """The checker's own test: without relaxing the thread, a query of an event ends a capture."""
+    """The check can fail: without the relaxed thread mode, an event query invalidates a capture."""
     act = of_another(device, stream)
     monkeypatch.setattr(open_captures, "exchange", lambda mode: mode)
     raw = driver.CUstream(stream.handle)

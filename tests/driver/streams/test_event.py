@@ -1,4 +1,4 @@
-"""Events: recordings, waiting for them, and the time between them."""
+"""Events: records, waits, and elapsed time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other libraries' streams: taken wherever a stream is, ordered both ways, never destroyed."""
+"""Other libraries' streams: accepted wherever a stream is, ordered both ways, never destroyed."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_what_is_no_stream_is_refused(device, wrong, error, words):
 
 def test_a_handle_that_the_driver_does_not_know_is_its_error(device):
     if not device.is_software:
-        # A real driver is free to crash on one.
+        # A real driver may crash on an unknown handle.
         return
     with pytest.raises(CudaError, match="INVALID_HANDLE"):
         Stream.from_handle(12345)

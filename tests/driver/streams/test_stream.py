@@ -1,4 +1,4 @@
-"""Streams: order, waiting, and what "current" means."""
+"""Streams: order, waits, and the meaning of "current"."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_current_stream_belongs_to_its_thread(device, stream):
         thread = threading.Thread(target=lambda: seen.append(current_stream(device)))
         thread.start()
         thread.join()
-    # Python's rule for context variables, which free-threaded builds have the other way round.
+    # Python's rule for context variables. Free-threaded builds have the opposite default.
     assert (seen[0] is stream) is bool(getattr(sys.flags, "thread_inherit_context", 0))
 
 

@@ -1,7 +1,7 @@
-"""A program for CUDASYNC_CHECK=1: it calls kernels as they were declared, and otherwise.
+"""A program for CUDASYNC_CHECK=1 that calls kernels within and beyond their declared accesses.
 
-Prints one JSON object: for each case the type of what was raised and its text, if anything was,
-and what is in an array afterwards, or whose failure poisons it.
+It prints one JSON object. Each case has the type and text of the raised error, if any. It also has
+the array's content afterwards, or the name of the op that poisons the array.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class Bench:
     def op(
         self, fn: Callable[[cs.Stream], object], reads: object = (), writes: object = ()
     ) -> cs.Op:
-        """A device op whose function is ours."""
+        """A device op with our own function."""
         return cs.engine().push(fn, reads=reads, writes=writes, name="mine", device=cs.Device(0))
 
     def set_on(self, stream: cs.Stream, target: cs.Array) -> None:
-        """A launch of `set` by hand."""
+        """Launch `set` without `push`."""
         cs.launch(self.set.kernel, grid=1, block=N, args=(target, *self.tail), stream=stream)
 
 
@@ -103,7 +103,7 @@ def _with_scratch(bench: Bench) -> object:
 
 
 def _pushed_inside(bench: Bench) -> object:
-    """What an op's function pushes are ops of their own."""
+    """Ops that an op's function pushes are separate ops."""
 
     def outer(_stream: cs.Stream) -> None:
         bench.set(bench.x, *bench.tail)
@@ -113,7 +113,7 @@ def _pushed_inside(bench: Bench) -> object:
 
 
 def _pointer_in_memory(bench: Bench, *said: cs.Array) -> object:
-    """What it leads to is everything, or what is said by hand."""
+    """The launch may reach any memory through the pointer, unless `touching` names the memory."""
     table = cs.array(np.array([bench.x.ptr], np.int64))
     follow = bench.more.kernel("follow")[1, 1]
     return follow.touching(writes=said)(table) if said else follow(table)
@@ -125,7 +125,7 @@ def _prepared(bench: Bench) -> object:
 
 
 def _batch(bench: Bench, *, is_declared: bool) -> object:
-    """Each step is held to its own declaration, not to what others declare."""
+    """Each step must keep to its own declaration; declarations of other steps do not help."""
     device, args = cs.Device(0), (bench.y, bench.x, *bench.tail)
     step = bench.mix.kernel.prepare(grid=1, block=N, args=args)
     own = bench.x if is_declared else bench.y
@@ -188,7 +188,7 @@ CASES: dict[str, Callable[[Bench], object]] = {
 
 
 def outcome(case: Callable[[Bench], object], *, serial: bool) -> dict[str, object]:
-    """What came of one case; the device is as new afterwards."""
+    """Run one case and return its outcome. Afterwards the device is as good as new."""
     found: dict[str, object] = {}
     engine = cs.Engine("serial") if serial else cs.Engine()
     with cs.use(engine):

@@ -1,6 +1,6 @@
-"""A library that shares tensors by DLPack: real memory, a real stream, and a deleter that counts.
+"""A DLPack library: tensors with real memory, a real stream, and a deleter that counts its calls.
 
-Its capsules are made by hand, so that each can be wrong in its own way.
+The capsules are made by hand, so that each can be wrong in its own way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _api.PyCapsule_GetName.argtypes = (ctypes.c_void_p,)
 _api.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _api.PyCapsule_GetPointer.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
 
-# What a tensor on loan needs, by the address of its structure; gone with its deleter.
+# Objects that a lent tensor needs, by the address of its structure. The deleter drops them.
 _on_loan = {}
 
 
@@ -41,7 +41,7 @@ def _delete(address):
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _destroy(capsule):
-    """A capsule that nobody took the tensor out of ends it."""
+    """The capsule's destructor: it ends the tensor unless a consumer took the tensor."""
     name = _api.PyCapsule_GetName(capsule)
     if not name.startswith(b"used_"):
         _delete(_api.PyCapsule_GetPointer(capsule, name))
@@ -53,8 +53,8 @@ _NAMES = {name: ctypes.create_string_buffer(name) for name in (b"dltensor", b"dl
 class TheirTensor:
     """A producer.
 
-    `wrong` replaces what the tensor says of itself: device_type, device_id, shape, strides (in
-    elements), ndim, data, byte_offset, code, bits, lanes, deleter, version, flags, name.
+    `wrong` replaces fields of the tensor: device_type, device_id, shape, strides (in elements),
+    ndim, data, byte_offset, code, bits, lanes, deleter, version, flags, name.
     """
 
     def __init__(self, values, *, is_versioned=True, on=None, **wrong):
@@ -78,7 +78,7 @@ class TheirTensor:
         return self.capsule()
 
     def capsule(self):
-        """A capsule with the tensor in it, nobody ordered."""
+        """A capsule with the tensor in it, without any ordering."""
         wrong, self.lent = self.wrong, self.lent + 1
         shape = wrong.get("shape", self.array.shape)
         strides = wrong.get("strides")
@@ -122,7 +122,8 @@ class OldTensor(TheirTensor):
 
 
 class Wrapped:
-    """An object that passes on what another one exports, so that nobody sees whose it is."""
+    """An object that passes on the exports of another object, so that nobody sees the real
+    owner."""
 
     def __init__(self, array):
         self.array = array
@@ -137,10 +138,10 @@ class Wrapped:
 
 
 class Consumer:
-    """A library that takes a tensor out of its capsule, looks at it and gives it back."""
+    """A library that takes a tensor out of its capsule, reads the tensor and gives it back."""
 
     def __init__(self, capsule):
-        """Take it; the capsule is marked as used."""
+        """Take the tensor, and mark the capsule as used."""
         address = id(capsule)
         self.name = _api.PyCapsule_GetName(address)
         self.address = _api.PyCapsule_GetPointer(address, self.name)
@@ -155,14 +156,14 @@ class Consumer:
         self.strides = tuple(itertools.islice(self.tensor.strides, self.tensor.ndim))
 
     def numpy(self, dtype, stream):
-        """What it holds in the order of `stream`; for tensors without gaps."""
+        """The tensor's content in the order of `stream`; for tensors without gaps."""
         host = np.empty(self.shape, dtype)
         memcpy_async(host, _Bytes(self.tensor.data, host.nbytes), stream=stream)
         stream.synchronize()
         return host
 
     def give_back(self):
-        """Call the deleter, without the GIL as a library in C++ would."""
+        """Call the deleter without the GIL, as a C++ library would."""
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.managed.deleter)(self.address)
 
 

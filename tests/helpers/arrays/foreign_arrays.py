@@ -1,4 +1,4 @@
-"""Another library, as far as the engine can see: its arrays and its streams, both of them real."""
+"""Another library, as the engine sees it: its arrays and streams. Both are real."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cudasync.driver import Device, DeviceBuffer, Stream, memcpy_async, pinned_e
 
 
 def pinned(values, dtype=None):
-    """Host memory whose copies wait for nobody; those from pageable memory may."""
+    """Copy values to pinned memory: its copies never wait, while those of pageable memory may."""
     host = np.asarray(values, dtype)
     held = pinned_empty(host.shape, host.dtype)
     held[...] = host
@@ -16,20 +16,20 @@ def pinned(values, dtype=None):
 
 
 def is_held_up(ask):
-    """True if `ask`, a stream's `query` or a device op's `done`, says no however often it is asked.
+    """True if `ask`, a stream's `query` or a device op's `done`, always returns False.
 
-    A device may make its progress only while somebody asks, one step for each time.
+    Each call of `ask` may let the device make one step of progress.
     """
     return not any(ask() for _ in range(100))
 
 
 def reader(engine, thing):
-    """A device op that comes after the writers of `thing`, and is done when they are."""
+    """Push a device op that comes after the writers of `thing` and ends when they do."""
     return engine.push(lambda stream: None, reads=[thing], device=Device(0))
 
 
 class TheirStream:
-    """A stream as other libraries hand it over. The one below it is real."""
+    """A stream in another library's form. The stream below it is real."""
 
     def __init__(self, stream=None):
         self.stream = stream or Stream()
@@ -39,9 +39,9 @@ class TheirStream:
 
 
 class TheirArray:
-    """Device memory with a stream that its owner works on, told by __cuda_array_interface__.
+    """Device memory and its owner's stream, exported by __cuda_array_interface__.
 
-    `on` is that stream; `tell_stream=False` leaves it out of what is told, `told` replaces entries.
+    `on` is that stream. `tell_stream=False` omits it from the interface; `told` replaces entries.
     """
 
     def __init__(self, values, *, on=None, tell_stream=True, **told):
@@ -55,12 +55,12 @@ class TheirArray:
         self.stream.synchronize()
 
     def fill(self, values):
-        """Overwrite it, in the order of its owner's stream."""
+        """Overwrite the memory, in the order of its owner's stream."""
         host = pinned(values, self.dtype)
         memcpy_async(self.buffer.view(self.shape, self.dtype), host, stream=self.stream)
 
     def numpy(self):
-        """What it holds once its owner's stream is done."""
+        """The content of the memory once its owner's stream is done."""
         host = np.empty(self.shape, self.dtype)
         memcpy_async(host, self.buffer.view(self.shape, self.dtype), stream=self.stream)
         self.stream.synchronize()

@@ -1,4 +1,4 @@
-"""Pictures that tests make: small, with structure in every channel, of any size from 1 x 1."""
+"""Pictures for tests: small, with structure in every channel, in any size from 1 x 1."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def gradient(width: int, height: int) -> np.ndarray:
 
 
 def save(image: Image.Image, path: Path) -> Path:
-    """Write `image` to `path` in the format that its name says; returns the path."""
+    """Write `image` to `path` in the format of its suffix, and return the path."""
     image.save(path)
     return path

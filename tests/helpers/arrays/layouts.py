@@ -1,7 +1,7 @@
-"""Arrays of any layout, as Hypothesis strategies: views of a base that NumPy and we take alike.
+"""Arrays of any layout, as Hypothesis strategies: views of a base, equal for NumPy and cudasync.
 
-A layout is drawn as the shape wanted and, for each axis, how the base has it: as it is, with gaps,
-backwards, or with one element for all; and in which order the axes lie.
+A layout is the wanted shape, a form of each axis in the base, and an order of the axes. An axis is
+whole, has gaps, runs backwards, or has one element for all indices.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-# An axis of the base for one of length n: how long it is, and the slice that takes n of it.
+# For an axis of length n: the length of the base's axis, and the slice that takes n elements of it.
 AXES = {
     "whole": lambda n: (n, slice(None)),
     "gaps": lambda n: (2 * n, slice(None, None, 2)),
@@ -25,7 +25,8 @@ AXES = {
 
 @dataclass(frozen=True)
 class Laid:
-    """How an array of `shape` lies; with `one` among the axes it is broadcast to it."""
+    """The layout of an operand of `shape`. With `one` among its axes it is broadcast to that
+    shape."""
 
     shape: tuple[int, ...]
     axes: tuple[str, ...]
@@ -33,13 +34,13 @@ class Laid:
     missing: int
 
     def base(self, dtype: Any, seed: int) -> np.ndarray:
-        """What it is a view of."""
+        """The base of the view."""
         lengths = [AXES[how](n)[0] for how, n in zip(self.axes, self.shape, strict=True)]
         rng = np.random.default_rng(seed)
         return rng.integers(0, 100, [lengths[axis] for axis in self.order]).astype(dtype)
 
     def of(self, base: Any) -> Any:
-        """The view of a base, NumPy's or ours."""
+        """The view of a base, which is NumPy's or ours."""
         back = tuple(int(axis) for axis in np.argsort(self.order))
         turned = base.transpose(back) if isinstance(base, np.ndarray) else base._permuted(back)
         slices = [AXES[how](n)[1] for how, n in zip(self.axes, self.shape, strict=True)]
@@ -54,7 +55,7 @@ SHAPES = st.one_of(
 
 
 def laid(shape: tuple[int, ...], *, broadcasts: bool = True) -> st.SearchStrategy[Laid]:
-    """How an operand lies that has this shape, or broadcasts to it."""
+    """Layouts of an operand that has this shape, or broadcasts to it."""
     kinds = [each for each in AXES if broadcasts or each != "one"]
     axes = st.tuples(*(st.sampled_from(kinds) for _ in shape))
     order = st.permutations(range(len(shape))).map(tuple)
@@ -62,7 +63,7 @@ def laid(shape: tuple[int, ...], *, broadcasts: bool = True) -> st.SearchStrateg
         return st.builds(Laid, st.just(shape), axes, order, st.just(0))
 
     def with_missing(how: tuple[str, ...]) -> st.SearchStrategy[Laid]:
-        # The first axes may be left out where there is one element for all.
+        # Leading axes with one element for all indices may be left out.
         most = next((i for i, each in enumerate(how) if each != "one"), len(how))
         missing = st.integers(0, most)
         return st.builds(Laid, st.just(shape), st.just(how), order, missing)

@@ -1,4 +1,4 @@
-"""What a matrix product may be: NumPy's value and how far from it rounding may lead."""
+"""Permitted results of a matrix product: NumPy's value, and the bound of the rounding error."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from cudasync.array.dtypes.supported import FLOAT16, FLOAT32, FLOAT64
 
 
 def disagreement(found: np.ndarray, left: np.ndarray, right: np.ndarray) -> str | None:
-    """What is wrong with the product of two arrays, or None.
+    """The error in the product of two arrays, or None.
 
-    Integers are NumPy's, bit for bit. A float is within `k * eps * (|left| @ |right|)` of the true
-    sum, k products of it being summed; float16 is summed in float32 and rounded once.
+    Integers must equal NumPy's bit for bit. A float must lie within `k * eps * (|left| @ |right|)`
+    of the true sum of k products. float16 is summed in float32 and rounded once.
     """
     dtype = np.result_type(left, right)
     with np.errstate(all="ignore"):
@@ -26,12 +26,13 @@ def disagreement(found: np.ndarray, left: np.ndarray, right: np.ndarray) -> str 
             return _told(found, expected, True, dtype)
         sizes = np.matmul(np.abs(first), np.abs(second))
         summed_in = FLOAT32 if dtype == FLOAT16 else dtype
-        # Nothing, where nothing is summed. What is below the smallest normal number is not told.
+        # The bound is 0 where nothing is summed. Differences below the smallest normal number are
+        # ignored.
         bound = left.shape[-1] * (np.finfo(summed_in).eps * sizes + np.finfo(summed_in).tiny)
         if dtype == FLOAT16:
             bound = bound + np.finfo(dtype).eps * np.abs(expected) + np.finfo(dtype).tiny
         apart = np.abs(found.astype(wide) - expected)
-        # Beyond the largest number there is infinity, and where infinities meet no number.
+        # Overflow gives infinity, and opposite infinities give NaN.
         same = (found == expected) | (np.isnan(found) & np.isnan(expected))
         return _told(found, expected, ~(same | (apart <= bound)), dtype)
 

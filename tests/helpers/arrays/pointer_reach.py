@@ -1,7 +1,7 @@
-"""Programs whose kernels reach memory by pointers that are values, fields, or lie in tables.
+"""Programs with kernels that reach memory by pointers: values, fields, or entries of tables.
 
-Every step makes 3 * x + ... of something, so that two steps in the wrong order give another sum.
-`play` runs a program on the current engine, `expected` says what it must come to.
+Every step computes 3 * x + ..., so that a wrong order of two steps gives another sum. `play` runs a
+program on the current engine; `expected` gives the right result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEAD = """
 .visible .global .u32 counter = 1;
 """
 
-# The address of what is changed is in %rd_to; what is added, in %r_add.
+# %rd_to is the address of the word that the step changes; %r_add is the number it adds.
 _STEP = """
     ld.u32 %r_old, [%rd_to];
     mad.lo.u32 %r_new, %r_old, 3, %r_add;
@@ -42,7 +42,7 @@ TEXT = HEAD + "".join(
             ".param .u64 to, .param .u32 add",
             "ld.param.u64 %rd_to, [to]; ld.param.u32 %r_add, [add];",
         ),
-        # struct { u32 *to; u32 add; const u32 *from; } and it adds what lies there, too.
+        # struct { u32 *to; u32 add; const u32 *from; }: the step also adds the word at `from`.
         _kernel(
             "step_struct",
             ".param .align 8 .b8 v[24]",
@@ -60,7 +60,7 @@ TEXT = HEAD + "".join(
             ".param .u32 add",
             "ld.param.u32 %r_add, [add]; mov.u64 %rd_to, counter;",
         ),
-        # Points the table at `to`: it keeps an address, and uses none but the table's.
+        # Points the table at `to`: the kernel stores this address, but accesses only the table.
         f""".visible .entry point(.param .u64 table, .param .u64 to)
 {{
 {_REGISTERS}
@@ -83,14 +83,14 @@ st.global.u32 [%rd_to], %r_new; ret;
 
 ARRAYS = 3
 TABLES = 2
-# What a table points at instead of an array.
+# The table entry for the counter, in place of an array.
 COUNTER = ARRAYS
 
 VIEW = np.dtype([("to", "u8"), ("add", "u4"), ("from", "u8")], align=True)
 
 
 def view(to: int, add: int, source: int) -> Any:
-    """The struct that `step_struct` takes."""
+    """Make the struct that `step_struct` takes."""
     return np.array((to, add, source), VIEW)[()]
 
 
@@ -118,7 +118,7 @@ def programs(most: int = 14) -> st.SearchStrategy[list[tuple[Any, ...]]]:
 
 
 def expected(program: list[tuple[Any, ...]]) -> list[int]:
-    """What arrays and counter hold at the end, serially."""
+    """The serial result: final values of the arrays and of the counter."""
     cells = [*range(ARRAYS), 1]
     tables = list(range(TABLES))
 
@@ -155,7 +155,7 @@ class Player:
         self.tables = [cs.zeros(1, np.uint64) for _ in range(TABLES)]
         for i in range(TABLES):
             self("point", i, i)
-        # What tables point at, since a table keeps nothing alive.
+        # The array that each table points at, because a table keeps nothing alive.
         self.at = list(range(TABLES))
 
     def launch(self, name: str, *args: Any) -> cs.Op:
@@ -190,7 +190,7 @@ class Player:
             self.at[operands[0]] = operands[1]
 
     def _anew(self, to: int, add: int) -> None:
-        """Another array in the place of one that ends; tables are turned away from it first."""
+        """Replace an array. Tables that point at the old one are turned away first."""
         for table, at in enumerate(self.at):
             if at == to != 0:
                 self("point", table, 0)
@@ -202,9 +202,8 @@ class Player:
     def result(self) -> list[int]:
         last = cs.zeros(1, np.uint32)
         self.launch("look", last)
-        # By pinned memory, so that it is the device that orders the copies: those of pageable
-        # memory are issued once the host has seen what they come after, of which an exploration
-        # knows nothing.
+        # Pinned memory lets the device order the copies. A copy of pageable memory is issued once
+        # the host has seen its predecessors end, which an exploration does not know of.
         found = [pinned([0], np.uint32) for _ in range(ARRAYS + 1)]
         for host, each in zip(found, (*self.arrays, last), strict=True):
             cs.copy(host, each).wait()
@@ -212,7 +211,7 @@ class Player:
 
 
 def play(program: list[tuple[Any, ...]]) -> list[int]:
-    """What arrays and counter hold after the program."""
+    """Run the program, and return the final values of the arrays and of the counter."""
     player = Player()
     for step in program:
         player(*step)

@@ -1,7 +1,7 @@
 """A library with cuBLAS's interface that computes on the software GPU: reference_blas.c, compiled.
 
-What cudasync makes of cuBLAS's signatures, its order on streams, handles and workspaces runs by
-it as it does by the real one, which needs a GPU.
+The tests run cudasync's use of cuBLAS with this library: signatures, stream order, handles and
+workspaces. The real one needs a GPU.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ def c_compiler() -> str | None:
 
 
 def compiled(folder: Path) -> Path:
-    """The library, made in `folder`."""
+    """Compile the library into `folder`."""
     compiler = c_compiler()
     assert compiler is not None
     path = folder / "libreference_blas.so"
-    # No product and its sum are one rounding: the same on every machine.
+    # A product and a sum are rounded separately, so that every machine gives the same result.
     options = ["-O1", "-Wall", "-Werror", "-ffp-contract=off", "-shared", "-fPIC"]
     subprocess.run([compiler, *options, "-o", path, SOURCE, "-ldl"], check=True)
     return path
 
 
 def opened(path: Path) -> Any:
-    """The library, for what it has beside cuBLAS's functions: counts, and failures at will."""
+    """Open the library, for its functions beside cuBLAS's: counts, and failures on demand."""
     library = ctypes.CDLL(str(path))
     library.reference_stream.restype = ctypes.c_void_p
     library.reference_workspace.restype = ctypes.c_void_p

@@ -1,6 +1,6 @@
-"""Memory that failed before a reset of its device, handed out again after it: read by a new op.
+"""A new op reads memory that failed before a device reset and was then allocated again.
 
-Run in a process of its own: what other tests freed would be handed out first.
+This runs in its own process, because the allocator would reuse the memory of other tests first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def fail(*_: object) -> None:
 
 
 def make(kind: str, device: cs.Device) -> tuple[Any, int]:
-    """Memory of that kind, and its address."""
+    """Allocate memory of that kind; return the memory and its address."""
     if kind == "pinned":
         array = cs.PinnedBuffer(SIZE, device).view(SIZE, np.uint8)
         return array, array.ctypes.data
@@ -38,10 +38,10 @@ def make(kind: str, device: cs.Device) -> tuple[Any, int]:
 
 
 def until_handed_out_again(kind: str, device: cs.Device, addresses: Sequence[int]) -> Any:
-    """Memory of that kind at one of those addresses, which are free; None if none comes."""
+    """Allocate until memory lies at one of those freed addresses; None if none does."""
     kept = []
     for _ in range(40):
-        # On the software GPU, what was freed is kept back until much has been freed since.
+        # The software GPU holds freed memory back until much more has been freed.
         cs.DeviceBuffer(64 << 20, device).close()
         for _ in range(100):
             thing, at = make(kind, device)
@@ -56,9 +56,9 @@ def main(kind: str, order: str) -> None:
     device = cs.Device(0)
     gate = threading.Event()
     with cs.Engine(workers=1) as engine:
-        # Many: whoever else allocates may be given one of the addresses for good.
+        # Many, because another owner may get one of the addresses for good.
         olds, addresses = zip(*[make(kind, device) for _ in range(50)], strict=True)
-        # While its one worker is held the op is in the log, and in no map.
+        # While the only worker is held, the op is in the log but in no map.
         if not is_planned:
             engine.push(lambda: gate.wait(PATIENCE_S))
         broken = engine.push(fail, writes=olds)
@@ -77,7 +77,7 @@ def main(kind: str, order: str) -> None:
 
 
 def without_pushes() -> None:
-    """Print how many of eight allocations wrote into the log of a program that pushes nothing."""
+    """Print how many of eight allocations wrote into the log of a program without pushes."""
     log = ALLOCATIONS.tells.__self__.log  # type: ignore[union-attr]
     cs.zeros(4).numpy()
     cs.waitall()

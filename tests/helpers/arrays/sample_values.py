@@ -1,4 +1,4 @@
-"""Values of a dtype that functions are tried on, and how far two results are apart."""
+"""Sample values of a dtype for tests of functions, and the distance of two results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SMALL_INTEGERS = (0, 1, 2, 3, 7, 31, 32, 63, 64)
 
 
 def numbers_of(dtype: np.dtype, seed: int = 0, count: int = 600) -> np.ndarray:
-    """What is special about a dtype, then values from all of its range, always the same."""
+    """The special values of a dtype, then values from its whole range; always the same."""
     rng = np.random.default_rng(seed)
     with np.errstate(over="ignore", under="ignore"):
         if dtype.kind == "b":
@@ -29,7 +29,7 @@ def numbers_of(dtype: np.dtype, seed: int = 0, count: int = 600) -> np.ndarray:
 
 
 def pairs_of(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """All that is special beside all that is special, then values at random."""
+    """All pairs of special values, then random values."""
     drawn = numbers_of(dtype)
     special = drawn[: len(_FLOATS) if dtype.kind == "f" else 2 * len(_SMALL_INTEGERS)]
     first, second = np.meshgrid(special, special)
@@ -38,7 +38,8 @@ def pairs_of(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ulps_apart(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """How many numbers of the dtype lie between the two; NaN is NaN, and zeros are one apart."""
+    """How many steps of the dtype lie between two numbers. NaN equals NaN; zeros are one step
+    apart."""
     bits = np.dtype(f"i{found.itemsize}")
     lowest = np.iinfo(bits).min
 

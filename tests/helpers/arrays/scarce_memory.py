@@ -1,4 +1,4 @@
-"""A device with little memory: the rest of it is taken, by a buffer that arrays know nothing of."""
+"""A device with little memory: a buffer that arrays do not know of takes the rest."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ ROOM = 48 << 20
 
 @contextmanager
 def little_memory(device: cs.Device, room: int = ROOM) -> Iterator[None]:
-    """Inside, so much is left of the device's memory for arrays."""
+    """Inside the block, arrays can use `room` bytes of the device's memory."""
     settle()
-    # The driver keeps what was freed a while; that counts as free.
+    # The driver holds freed memory for a while. That memory counts as free.
     ballast = cs.DeviceBuffer(device.memory().free_bytes - room, device)
     try:
         yield
@@ -24,7 +24,7 @@ def little_memory(device: cs.Device, room: int = ROOM) -> Iterator[None]:
 
 
 def settle() -> None:
-    """Free all that nobody uses, and wait for that."""
+    """Free all unused memory, and wait until it is free."""
     gc.collect()
     cs.waitall()
     cs.empty_cache()

@@ -1,9 +1,9 @@
-"""What must come before what in a program of streams and events, by brute force.
+"""The order of calls in a program of streams and events, by brute force.
 
-A program is a list of calls. Each call is a point of the host, and each that gives a stream
-something to do is a point of that stream as well. Edges are written down as CUDA's rules say them,
-one at a time; two accesses are ordered if a walk along edges leads from one to the other. Nothing
-here shares a line or an idea with the clocks that it judges.
+A program is a list of calls. Each call is a point of the host. A call that gives its stream work is
+also a point of that stream. Edges follow CUDA's rules one by one. Two accesses are ordered if a
+path of edges leads from one to the other. This code shares no line and no idea with the clocks that
+it judges.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Ordering:
                     self._edge(("device", j), ("host", i))
 
     def _is_work(self, i: int) -> bool:
-        """True for a call that gives its stream something to do. A wait for an event that nobody
-        has recorded does not."""
+        """True for a call that gives its stream work. A wait for an event that was never recorded
+        gives it none."""
         call = self.calls[i]
         if call.what == "wait":
             earlier = self.calls[:i]
@@ -70,7 +70,7 @@ class Ordering:
         self.edges.setdefault(before, []).append(after)
 
     def _earlier(self, i: int, stream: int, *, joins: bool = True) -> list[int]:
-        """The calls before the i-th whose work comes before what `stream` is given now."""
+        """Earlier calls with work that comes before the work that call i gives to `stream`."""
         found = []
         for j, other in enumerate(self.calls[:i]):
             if not self._is_work(j):
@@ -83,7 +83,7 @@ class Ordering:
         return found
 
     def reaches(self, start: tuple[str, int], goal: tuple[str, int]) -> bool:
-        """True if there is a way along edges."""
+        """True if a path of edges leads from `start` to `goal`."""
         stack, seen = [start], {start}
         while stack:
             point = stack.pop()
@@ -95,7 +95,7 @@ class Ordering:
         return False
 
     def races(self) -> set[tuple[int, int]]:
-        """The pairs of calls that conflict, and that nothing puts in order."""
+        """The pairs of calls that conflict without being ordered."""
         found = set()
         for i, j in combinations(range(len(self.calls)), 2):
             if conflict(self.calls[i], self.calls[j]):

@@ -1,8 +1,9 @@
 """Random programs for CUDASYNC_CHECK=1: each op's declaration is right, or narrowed at random.
 
-Says of each program whether some op does what it does not declare, by a model that counts elements,
-and what checked mode said. Arguments: the first seed, how many, and "blind" for a declaration that
-counts by whole arrays, which checked mode must then be found not to see through.
+For each program a model that counts elements says whether some op exceeds its declaration. The
+program prints this and the report of checked mode. Arguments: the first seed, the count, and
+"blind" for a planted bug: declarations cover whole arrays, and checked mode must then miss
+violations.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class View:
 
 @dataclass(frozen=True)
 class Command:
-    """What is enqueued: a launch of `mix` or `set`, a copy or a fill of `count` elements."""
+    """An enqueued command: a launch of `mix` or `set`, or a copy or fill of `count` elements."""
 
     kind: str
     target: View
@@ -79,13 +80,13 @@ def command(random: Random, kinds: tuple[str, ...]) -> Command:
     count = random.randint(1, N // 2)
     while True:
         made = Command(random.choice(kinds), drawn(random, count), drawn(random, count))
-        # What a copy does where its ends overlap is nobody's business.
+        # A copy between overlapping ranges is undefined.
         if made.kind != "copy" or not made.target.elements & made.source.elements:
             return made
 
 
 def narrowed(random: Random, view: View) -> View:
-    """Less of it: one end is cut off."""
+    """A part of the view: one end is cut off."""
     length = view.end - view.start
     cut = random.randint(1, length)
     if random.random() < 0.5:
@@ -94,14 +95,14 @@ def narrowed(random: Random, view: View) -> View:
 
 
 def is_violated(commands: list[Command], reads: list[View], writes: list[View]) -> bool:
-    """Whether the commands do more than that, in the order in which they are done."""
+    """Whether the commands, in their order, access more than the declared views."""
     may_read = frozenset().union(*(view.elements for view in reads))
     may_write = frozenset().union(*(view.elements for view in writes))
     written: set[tuple[int, int]] = set()
     has_launched = False
     for each in commands:
         old = each.reads - may_read
-        # A copy behind a launch may read what the launch has written, for all that is known.
+        # A copy behind a launch may read what the launch wrote: the check cannot know.
         known = not has_launched or each.is_launch
         if old - may_write or (known and old & may_write - written):
             return True
@@ -113,7 +114,7 @@ def is_violated(commands: list[Command], reads: list[View], writes: list[View]) 
 
 
 def function_op(random: Random, kernels: Any, arrays: Any, *, narrow: bool) -> tuple[bool, Any]:
-    """A device op of some commands: whether it does more than it declares, and its push."""
+    """A device op of some commands: whether it exceeds its declaration, and its push."""
     kinds = ("mix", "set", "copy", "fill")
     commands = [command(random, kinds) for _ in range(random.randint(1, 3))]
     reads = [each.source for each in commands if each.kind in ("mix", "copy")]
@@ -140,7 +141,7 @@ def function_op(random: Random, kernels: Any, arrays: Any, *, narrow: bool) -> t
 
 
 def kernel_op(random: Random, kernels: Any, arrays: Any, *, narrow: bool) -> tuple[bool, Any]:
-    """A call of a kernel on arrays, as `function_op`."""
+    """Like `function_op`, for a call of a kernel on arrays."""
     does = command(random, ("mix", "set"))
     target, source = does.target, does.source
     wraps = [random.choice([lambda x: x, cs.InOut]), random.choice([lambda x: x, cs.In])]
@@ -152,7 +153,7 @@ def kernel_op(random: Random, kernels: Any, arrays: Any, *, narrow: bool) -> tup
         else:
             wraps[0], may_write = cs.In, []
     elif narrow:
-        # The kernel is told to do more than there is in the view; the address stays.
+        # The kernel gets a count larger than the view; the address stays.
         short = View(target.index, target.start, random.randrange(target.start, target.end))
         may_read, may_write, target = [short, source], [short], short
     elif does.kind == "set" and random.random() < 0.5:
@@ -166,7 +167,7 @@ def kernel_op(random: Random, kernels: Any, arrays: Any, *, narrow: bool) -> tup
 
 
 def run(seed: int) -> dict[str, Any]:
-    """One program: some ops, of which one may be declared too narrowly."""
+    """One program of some ops, one of which may have a declaration that is too narrow."""
     random = Random(seed)
     count = random.randint(1, 5)
     odd = random.randrange(count) if random.random() < 0.6 else -1
@@ -196,7 +197,7 @@ def main() -> None:
     first, count = map(int, sys.argv[1:3])
     if "blind" in sys.argv:
         right = checked.Declared
-        # A page is more than any array here has, and arrays lie 256 bytes apart at least.
+        # The rounding covers any array here, and arrays lie at least 256 bytes apart.
         checked.Declared = lambda start, end, *rest: right(start & -64, end + 64 & -64, *rest)
     print(json.dumps([run(seed) for seed in range(first, first + count)]))
 

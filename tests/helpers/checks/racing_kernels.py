@@ -1,7 +1,7 @@
-"""Small kernels in CUDA C, in pairs: one whose threads race, and one close to it that is right.
+"""Pairs of small kernels in CUDA C: one with racing threads, and a similar one that is right.
 
-Of each pair the first name ends in `_wrong`. A test launches 4 blocks of 64 threads, with three
-arrays of zeros; `SHAPES` has those that want another shape.
+The first name of each pair ends in `_wrong`. A test launches 4 blocks of 64 threads, with three
+arrays of zeros. `SHAPES` lists the kernels that need another shape.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __device__ int is_over(unsigned long long* m, unsigned long long k) {
 }
 """
 
-# Behind each name, what follows `__global__ void NAME(int* a, int* b, unsigned* c) {`.
+# Each entry holds the text after `__global__ void NAME(int* a, int* b, unsigned* c) {`.
 PAIRS: dict[str, tuple[str, str]] = {
     "reversed": (
         "__shared__ int s[64]; int t = threadIdx.x; s[t] = t; a[blockIdx.x * 64 + t] = s[63 - t];",
@@ -64,7 +64,7 @@ PAIRS: dict[str, tuple[str, str]] = {
         "__shared__ int s[32]; int t = threadIdx.x; s[t] = t; a[t] = s[31 - t];",
         "__shared__ int s[32]; int t = threadIdx.x; s[t] = t; __syncwarp(); a[t] = s[31 - t];",
     ),
-    # Lanes meet within their half alone.
+    # Lanes synchronise only within their half warp.
     "tiles": (
         "__shared__ int s[32]; int t = threadIdx.x; s[t] = t;"
         " __syncwarp(0xffffu << (t & 16)); a[t] = s[t ^ 16];",
@@ -105,7 +105,7 @@ PAIRS: dict[str, tuple[str, str]] = {
         " if (t == 0) { __threadfence(); last = atomicAdd(c, 1) == 3; } __syncthreads();"
         " if (last) { int s = 0; for (int k = 0; k < 4; k++) s += a[k * 64 + t]; b[t] = s; }",
     ),
-    # Its barrier is missing: what other warps wrote is not behind the fence.
+    # The block's barrier is missing, so the fence does not cover writes of other warps.
     "last_block_barrier": (
         "__shared__ bool last; int t = threadIdx.x; a[blockIdx.x * 64 + t] = t;"
         " if (t == 0) { __threadfence(); last = atomicAdd(c, 1) == 3; } __syncthreads();"
@@ -173,7 +173,7 @@ PAIRS: dict[str, tuple[str, str]] = {
         " if (t == 0) begin(&m, 64); __syncthreads(); s[t] = t; unsigned long long k = arrive(&m);"
         " while (!is_over(&m, k)); a[blockIdx.x * 64 + t] = s[63 - t];",
     ),
-    # What grid.sync() is made of: the words of a barrier, here ours.
+    # A hand-written grid.sync(), with barrier words of our own.
     "cooperative": (
         "int t = threadIdx.x; a[blockIdx.x * 64 + t] = t; __syncthreads(); if (t == 0) {"
         " atomicAdd(c, 1); while (atomicAdd(c, 0) < gridDim.x); } __syncthreads();"
@@ -186,7 +186,7 @@ PAIRS: dict[str, tuple[str, str]] = {
 
 
 def source() -> str:
-    """All of them as one text of CUDA C, a kernel to a line."""
+    """All kernels as one text of CUDA C, a kernel to a line."""
     return PRELUDE + "\n".join(
         f'extern "C" __global__ void {name}_{kind}(int* a, int* b, unsigned* c) {{ {body} }}'
         for name, pair in PAIRS.items()

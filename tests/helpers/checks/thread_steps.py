@@ -1,8 +1,8 @@
-"""Tiny kernels, a step at a time, and by brute force whether their threads race.
+"""Tiny kernels as lists of steps, and a brute-force answer to whether their threads race.
 
-A kernel is a list of steps that one block takes in order: an access of one thread, a barrier of the
-block, one of a warp, one of some lanes of a warp. The brute force is a graph of all steps of all
-threads; two accesses race if they conflict and no way leads from one to the other.
+One block takes the steps of a list in order. A step is an access of one thread, or a barrier of the
+block, a warp, or some lanes of a warp. The brute force is a graph of all steps of all threads. Two
+accesses race if they conflict and no path leads from one to the other.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Meet:
 
 def races(steps: list[Touch | Meet]) -> list[tuple[Touch, Touch]]:
     """All pairs that race."""
-    # For each step, the steps before it: those of its threads, and all before those.
+    # For each step, all steps that come before it.
     before: list[set[int]] = []
     last: dict[int, set[int]] = {thread: set() for thread in range(THREADS)}
     for n, step in enumerate(steps):
@@ -92,7 +92,7 @@ def _lines(n: int, step: Touch | Meet) -> list[str]:
     if isinstance(step, Meet):
         if step.warp == "block":
             return ["    bar.sync 0;"]
-        # Lanes of the mask in the warp.
+        # The lanes of the mask in this warp.
         return [
             "    and.b32 %value, %tid, 31;",
             f"    shr.u32 %value, {step.mask}, %value;",

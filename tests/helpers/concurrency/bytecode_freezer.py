@@ -1,8 +1,8 @@
-"""The tracer of the freeze test: counts the bytecodes of a thread and suspends it at a chosen one.
+"""The tracer of the freeze test: counts a thread's bytecodes and suspends the thread at one.
 
-Nothing of the code under test knows of it. Suspended means: blocked inside the tracer, holding
-whatever it holds at that point, until `release`. The threads that it suspends must be daemons, so
-that a process can end.
+The code under test does not know of the tracer. A suspended thread blocks inside the tracer until
+`release`, and keeps every lock it has. Threads that the tracer suspends must be daemons, so that a
+process can end.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-# A thread that makes no step for so long is taken to be asleep. Wrong guesses cost no verdict: the
-# scenario only goes on a little early.
+# A thread without a step for this long is taken to be asleep. A wrong guess does not change the
+# verdict: the scenario only goes on a little early.
 QUIET_S = 0.03
-# How long a thread may take that does not sleep. Only a failing run gets there.
+# The most time of a thread that does not sleep. Only a failing run needs it.
 PATIENCE_S = 20.0
-# Of `sys.monitoring`: a number that neither coverage nor a profiler takes.
+# A tool number of `sys.monitoring` that neither coverage nor a profiler takes.
 TOOL = 4
 
 
@@ -30,14 +30,14 @@ class Freezer:
         self, at: int | None, watched: Callable[[str], bool], most: int | None = None
     ) -> None:
         self.at = at
-        # A thread that made so many steps does the same again and again: see `settle`.
+        # A thread with this many steps repeats itself: see `settle`.
         self.most = most
         self.points = 0
-        # Where the thread was suspended, as "file:line in function, bytecode n".
+        # The place of the suspension, as "file:line in function, bytecode n".
         self.where = ""
         self.is_frozen = False
         self.watched = watched
-        # Set when the thread has been suspended, or got through without.
+        # Set when the thread has been suspended, or has finished without a suspension.
         self._halted = threading.Event()
         self._released = threading.Event()
         self._threads: set[int] = set()
@@ -50,24 +50,25 @@ class Freezer:
         self.stop()
 
     def install(self) -> None:
-        """Trace the calling thread from here on, the watched frames that it is inside included."""
+        """Trace the calling thread from here on, including the watched frames that it is in."""
         self._threads.add(threading.get_ident())
         _trace(self)
 
     def stop(self) -> None:
-        """Count no further, in whichever thread."""
+        """Stop counting, in every thread."""
         self._is_over = True
         self._halted.set()
 
     def release(self) -> None:
-        """Let the suspended thread go, and suspend none from here on."""
+        """Let the suspended thread go, and suspend no thread from here on."""
         self.stop()
         self._released.set()
 
     def settle(self, *, may_sleep: bool = True) -> None:
-        """Wait until the thread is suspended, or is through, or seems to be asleep.
+        """Wait until the thread is suspended, has finished, or seems to be asleep.
 
-        Or has made the most steps that it is to: one that naps would go on for ever.
+        The wait also ends at the thread's step limit, because a thread that naps would go on for
+        ever.
         """
         if not may_sleep:
             self._halted.wait(PATIENCE_S)
@@ -100,7 +101,7 @@ class Freezer:
 
 
 def _trace_thread(freezer: Freezer) -> None:
-    """Python 3.11: the tracer of the calling thread."""
+    """Python 3.11: trace the calling thread."""
 
     def follow(frame: FrameType) -> None:
         frame.f_trace_opcodes = True
@@ -116,8 +117,8 @@ def _trace_thread(freezer: Freezer) -> None:
             follow(frame)
         elif event == "opcode":
             freezer.step(frame)
-            # The tracer's copy of the variables is written back to the cells of closures when it
-            # returns. Read it again, to keep what others have written meanwhile.
+            # On return, the tracer writes its copy of the variables back to closure cells. Read the
+            # variables again, to keep what other threads have written meanwhile.
             _ = frame.f_locals
         return trace
 
@@ -127,19 +128,19 @@ def _trace_thread(freezer: Freezer) -> None:
             follow(each)
             each.f_trace = trace
         each = each.f_back
-    # Last, so that nothing of the above is counted.
+    # Last, so that the lines above are not counted.
     sys.settrace(trace)
 
 
 def _monitor_thread(freezer: Freezer) -> None:
-    """From Python 3.12 on: an instrumented bytecode calls us, in whichever thread."""
+    """From Python 3.12 on: an instrumented bytecode of any thread calls us."""
     monitoring = sys.monitoring
     if monitoring.get_tool(TOOL) is None:
         monitoring.use_tool_id(TOOL, "freeze")
         monitoring.register_callback(TOOL, monitoring.events.INSTRUCTION, _step)
     _traced[threading.get_ident()] = freezer
     if _watched[-1:] != [freezer.watched]:
-        # What the one before did not watch is switched off.
+        # Switch bytecodes on again that the previous freezer did not watch.
         _watched[:] = [freezer.watched]
         monitoring.restart_events()
     if not monitoring.get_events(TOOL):
@@ -147,14 +148,14 @@ def _monitor_thread(freezer: Freezer) -> None:
 
 
 def end_tracing() -> None:
-    """Let the bytecodes of this process run free again; switching is too slow for each freezer."""
+    """End the instrumentation of this process. Switching is too slow to do for each freezer."""
     if sys.version_info >= (3, 12) and sys.monitoring.get_tool(TOOL) is not None:
         sys.monitoring.set_events(TOOL, 0)
 
 
 # The freezer of each thread that has one, from Python 3.12 on.
 _traced: dict[int, Freezer] = {}
-# What the last one watched.
+# The filter of the last freezer.
 _watched: list[Callable[[str], bool]] = []
 
 
@@ -167,7 +168,7 @@ def _step(code: CodeType, offset: int) -> Any:
         _traced.pop(me, None)
         return None
     if not freezer.watches(code):
-        # Nor does any other freezer of the same time watch it.
+        # No other freezer at this time watches this code either.
         return sys.monitoring.DISABLE
     freezer.step(sys._getframe(1))
     return None

@@ -1,4 +1,4 @@
-"""Who may be suspended in the engine, where there is a device in it."""
+"""Threads that may be suspended in an engine with a device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KERNELS = Path(__file__).parents[1] / "kernels.ptx"
 
 
 class OnDevice(OnEngine):
-    """As above, with a device in it."""
+    """As `OnEngine`, with a device in the engine."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class OnDevice(OnEngine):
 
 
 class Launches(OnDevice):
-    """It launches a kernel."""
+    """The suspended thread launches a kernel."""
 
     def suspended(self, freezer: Freezer) -> None:
         with freezer:
@@ -62,7 +62,7 @@ class Launches(OnDevice):
 
 
 class LaunchesBatch(Launches):
-    """It launches several kernels as one op, as it did before."""
+    """The suspended thread launches several kernels as one op, a second time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class LaunchesBatch(Launches):
 
 
 class LaunchesBehindHostOp(Launches):
-    """It launches a kernel behind a host op, so that a worker issues it, which is suspended."""
+    """The suspended thread is a worker that issues a kernel behind a host op."""
 
     sleeps = True
 
@@ -96,7 +96,7 @@ class LaunchesBehindHostOp(Launches):
 
 
 class CopiesPageable(OnDevice):
-    """A thread that issues copies of pageable memory issues one, and goes for the next one."""
+    """The suspended thread issues a copy of pageable memory, and goes on to the next copy."""
 
     sleeps = True
 
@@ -136,7 +136,7 @@ class CopiesPageable(OnDevice):
 
 
 class FinishesDeviceOp(OnDevice):
-    """It asks for an op that the device has done, and books it."""
+    """The suspended thread asks for an op that the device has finished, and books its end."""
 
     def suspended(self, freezer: Freezer) -> None:
         self.fill("one", self.mine, 5)
@@ -152,7 +152,7 @@ class FinishesDeviceOp(OnDevice):
 
 
 class WaitsForDevice(OnDevice):
-    """It waits for an op on the device."""
+    """The suspended thread waits for an op on the device."""
 
     sleeps = True
 
@@ -178,7 +178,7 @@ class WaitsForDevice(OnDevice):
 
 
 class Watches(WaitsForDevice):
-    """The thread of the engine that learned that the device is done goes on with that."""
+    """The suspended thread is the engine's watcher, after it saw that the device is done."""
 
     def __init__(self) -> None:
         super().__init__()

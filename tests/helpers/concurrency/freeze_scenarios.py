@@ -1,8 +1,8 @@
-"""Who may be suspended in the engine, and what the others must get done meanwhile.
+"""Threads that may be suspended in the engine, and the work that the others must get done.
 
-Every scenario has an engine of its own, over which one thread is suspended somewhere in what it
-does there: pushing, finishing an op, waiting. The others push on the same variables and on other
-ones and wait; what may hang is only what comes after an op that the suspended one runs itself.
+Every scenario has its own engine. One thread is suspended somewhere in the engine: while it pushes,
+finishes an op, or waits. The other threads push on the same variables and on others, and wait. Only
+ops that come after an op run by the suspended thread may hang.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def _call_in_thread(*functions: Callable[[], object]) -> None:
 
 
 class OnEngine(Scenario):
-    """An engine with two workers, and one more that may be suspended without being missed."""
+    """An engine with two workers, and an "io" worker that may be suspended without being missed."""
 
-    # What else the engine is asked for.
+    # Further options of the engine.
     options: ClassVar[dict[str, Any]] = {}
     workers = 2
 
@@ -43,17 +43,17 @@ class OnEngine(Scenario):
         self.y: Any
         self.z: Any
         self.x, self.y, self.z = cs.Var("x"), cs.Var("y"), cs.Var("z")
-        # The names of the ops in the order that they ran in.
+        # The names of the ops, in the order in which they ran.
         self.ran: list[str] = []
         self.ops: dict[str, cs.Op] = {}
 
     def push(self, name: str, **accesses: object) -> cs.Op:
-        """Push a host op that notes that it ran."""
+        """Push a host op that records that it ran."""
         self.ops[name] = op = self.engine.push(lambda: self.ran.append(name), name=name, **accesses)
         return op
 
     def suspended_worker(self, freezer: Freezer) -> None:
-        """Push an op; the worker that runs it may be suspended from then on."""
+        """Push an op; its worker may be suspended from then on."""
         went = threading.Event()
 
         def one() -> None:
@@ -65,7 +65,7 @@ class OnEngine(Scenario):
         assert went.wait(PATIENCE_S)
 
     def finish(self, *names: str) -> Iterator[str]:
-        """Wait for these ops, saying so."""
+        """Wait for these ops, and announce each wait."""
         for name in names:
             yield f"wait for {name!r}"
             self.ops[name].wait(PATIENCE_S)
@@ -79,14 +79,14 @@ class OnEngine(Scenario):
             assert ended.acquire(timeout=PATIENCE_S), f"of {self.ops}"
 
     def apart(self) -> Iterator[str]:
-        """What has nothing to do with anybody else."""
+        """Push and wait for ops that depend on no other op."""
         yield "push on a variable that nobody else touches"
         self.push("apart", writes=[self.z])
         self.push("behind it", reads=[self.z])
         yield from self.finish("behind it", "apart")
 
     def crossed(self) -> Iterator[str]:
-        """The same variables as the suspended one's, crossed."""
+        """Push ops on the suspended thread's variables, with reads and writes exchanged."""
         yield "push on the variables of the suspended one"
         self.push("first", reads=[self.y], writes=[self.x])
         self.push("second", reads=[self.x], writes=[self.y])
@@ -102,7 +102,7 @@ class OnEngine(Scenario):
 
 
 class PushesHostOp(OnEngine):
-    """It pushes a host op on variables that others push on, too."""
+    """The suspended thread pushes a host op on variables that other threads push on, too."""
 
     def suspended(self, freezer: Freezer) -> None:
         with freezer:
@@ -114,7 +114,7 @@ class PushesHostOp(OnEngine):
 
 
 class PushesOnArrays(PushesHostOp):
-    """The same with memory for variables."""
+    """The same, with memory as variables."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +123,8 @@ class PushesOnArrays(PushesHostOp):
 
 
 class PushesShortOp(PushesOnArrays):
-    """It pushes an op that it runs itself: what others push on its variables waits for that."""
+    """The suspended thread pushes an op and runs it itself. Later ops on its variables wait for
+    that op."""
 
     def suspended(self, freezer: Freezer) -> None:
         regions = [resolve_one(each, "reads") for each in (self.x, self.y)]
@@ -138,7 +139,7 @@ class PushesShortOp(PushesOnArrays):
 
 
 class PushesBatch(PushesHostOp):
-    """It pushes several functions as one op."""
+    """The suspended thread pushes several functions as one op."""
 
     def suspended(self, freezer: Freezer) -> None:
         with freezer:
@@ -149,17 +150,17 @@ class PushesBatch(PushesHostOp):
 
 
 class PushesBatchOnArrays(PushesBatch, PushesOnArrays):
-    """The same with memory for variables."""
+    """The same, with memory as variables."""
 
 
 class PushesTraced(PushesHostOp):
-    """The same with everything on that costs a push more."""
+    """The same, with every option that makes a push do more."""
 
     options: ClassVar[dict[str, Any]] = {"trace": True, "max_in_flight": 50}
 
 
 class PushesInsideOp(OnEngine):
-    """An op pushes, and waits for what it pushed."""
+    """The suspended thread is an op that pushes, and waits for the ops that it pushed."""
 
     sleeps = True
 
@@ -181,7 +182,7 @@ class PushesInsideOp(OnEngine):
 
 
 class PushesBehind(OnEngine):
-    """It pushes a host op behind one that is not finished yet."""
+    """The suspended thread pushes a host op behind an unfinished op."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,13 +201,13 @@ class PushesBehind(OnEngine):
 
 
 class FinishesHostOp(OnEngine):
-    """A worker finishes an op, and goes for the next one."""
+    """The suspended thread is a worker that finishes an op, and goes on to the next one."""
 
     def suspended(self, freezer: Freezer) -> None:
         went = threading.Event()
 
         def one() -> None:
-            # Behind it, so that finishing it entails more.
+            # A dependent op, so that finishing the op does more.
             self.push("dependent", reads=[self.y])
             self.ran.append("one")
             freezer.install()
@@ -233,7 +234,7 @@ class FinishesTracedOp(FinishesHostOp):
 
 
 class RestsAndWakes(OnEngine):
-    """One of two workers has nothing to do, sleeps, and is woken."""
+    """The suspended thread is one of two workers. It has no work, sleeps, and is woken."""
 
     sleeps = True
 
@@ -245,7 +246,7 @@ class RestsAndWakes(OnEngine):
             yield from self.apart()
             yield from self.crossed()
             return
-        # It will be woken for one of these, and may be suspended with it in its hands.
+        # The sleeper is woken for one of these ops, and may be suspended while it holds the op.
         yield "push what has nothing to do with each other"
         names = [f"alone {i}" for i in range(4)]
         for name in names:
@@ -255,13 +256,13 @@ class RestsAndWakes(OnEngine):
 
 
 class RestsAndWakesTraced(RestsAndWakes):
-    """The same with a trace: then all is planned before anything runs."""
+    """The same with a trace: then all ops are planned before any of them runs."""
 
     options: ClassVar[dict[str, Any]] = {"trace": True}
 
 
 class Waits(OnEngine):
-    """It waits for an op that ends meanwhile."""
+    """The suspended thread waits for an op that ends meanwhile."""
 
     sleeps = True
 
@@ -290,21 +291,21 @@ class Waits(OnEngine):
 
 
 class WaitsForVariable(Waits):
-    """It waits for a variable."""
+    """The suspended thread waits for a variable."""
 
     def wait(self) -> None:
         self.x.wait(PATIENCE_S)
 
 
 class WaitsForAll(Waits):
-    """It waits for all ops."""
+    """The suspended thread waits for all ops."""
 
     def wait(self) -> None:
         self.engine.waitall(PATIENCE_S)
 
 
 class Asks(Waits):
-    """It asks whether an op is done, and wants to be called when it is."""
+    """The suspended thread asks whether an op is done, and registers a callback."""
 
     sleeps = False
 
@@ -314,7 +315,7 @@ class Asks(Waits):
 
 
 class ClearsErrors(OnEngine):
-    """It waits for all ops and clears the errors that there were."""
+    """The suspended thread waits for all ops, and clears their errors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -332,7 +333,7 @@ class ClearsErrors(OnEngine):
 
 
 class Closes(OnEngine):
-    """It closes the engine while others push."""
+    """The suspended thread closes the engine while others push."""
 
     def suspended(self, freezer: Freezer) -> None:
         with freezer:

@@ -1,7 +1,7 @@
-"""The freeze test: one thread is suspended at a chosen bytecode, all others must go on.
+"""The freeze test: one thread is suspended at a chosen bytecode, and all others must go on.
 
-A `Scenario` says who is to be suspended, and what the others then must get done. A run always
-ends: whoever is suspended is let go before the verdict is raised.
+A `Scenario` names the thread to suspend and the work that the others must then get done. A run
+always ends: the suspended thread is released before the verdict is raised.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ PACKAGE = Path(__file__).resolve().parents[3] / "cudasync"
 
 
 class Stuck(AssertionError):
-    """Somebody did not finish while another thread was suspended."""
+    """A thread did not finish while another thread was suspended."""
 
 
 def is_engine(path: str) -> bool:
-    """Is this file one that must be lock-free?"""
+    """Whether this file must be lock-free."""
     return path.startswith(str(PACKAGE / "engine")) or path == str(PACKAGE / "atomic.py")
 
 
 class Scenario:
-    """What one thread does that may be suspended, and what the others must get done meanwhile."""
+    """The work of the thread that may be suspended, and the work that the others must get done."""
 
     watched: Callable[[str], bool] = staticmethod(is_engine)
-    # True if the one sleeps until the others do something.
+    # True if the suspended thread sleeps until the others act.
     sleeps = False
-    # How many bytecodes of one that naps again and again are enough.
+    # The most bytecodes to try, for a thread that naps again and again.
     most_points: int | None = None
 
     def suspended(self, freezer: Freezer) -> None:
-        """The part of the one that may be suspended, in a thread of its own.
+        """The work of the thread that may be suspended, in its own thread.
 
-        As a rule `with freezer:` around the call in question; or only arrange that another
-        thread, such as a worker, calls `install`, and something after it `stop`.
+        As a rule this is `with freezer:` around the call in question. Or it only arranges that
+        another thread, such as a worker, calls `install`, and that a later call calls `stop`.
         """
         raise NotImplementedError
 
     def others(self, freezer: Freezer) -> Iterator[str] | None:
-        """What must get done while it is suspended, in another thread. Raises if it went wrong.
+        """The work that must get done during the suspension, in another thread. Raises on an error.
 
-        A generator that yields what it does next, so that a failure can say what hangs. It may
-        set off what the one sleeps for, and then call `freezer.settle()`.
+        This is a generator that yields its next step, so that a failure can name the hanging step.
+        It may end the wait of a sleeping thread, and then call `freezer.settle()`.
         """
         raise NotImplementedError
 
     def after(self) -> None:
-        """Once everybody was let go: everything must have ended right."""
+        """Called once all threads were released: everything must have ended right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """How a run went: whether its point was reached, where that was, and how many there were."""
+    """The outcome of a run: whether and where its point was reached, and the number of points."""
 
     at: int | None
     is_reached: bool
@@ -69,8 +69,8 @@ class Frozen:
 
 
 def count_points(make: Callable[[], Scenario]) -> int:
-    """How many bytecodes there are to be suspended at."""
-    # Else what earlier tests left may end on the thread that is counted, this once.
+    """The number of bytecodes at which the thread can be suspended."""
+    # Otherwise garbage of earlier tests might be freed on the counted thread, in this run alone.
     gc.collect()
     run = freeze_at(make, None)
     return run.points if run.most is None else min(run.points, run.most)
@@ -79,7 +79,7 @@ def count_points(make: Callable[[], Scenario]) -> int:
 def freeze_at(
     make: Callable[[], Scenario], at: int | None, patience_s: float = PATIENCE_S
 ) -> Frozen:
-    """Run a scenario suspended at its bytecode `at`. Raises Stuck, or what went wrong in it."""
+    """Run a scenario suspended at its bytecode `at`. Raises Stuck, or the scenario's own error."""
     scenario = make()
     freezer = Freezer(at, scenario.watched, scenario.most_points)
     one = _Part("the one", lambda: scenario.suspended(freezer))
@@ -109,7 +109,7 @@ def freeze_at(
 
 
 def sample(points: int, most: int | None, seed: int) -> list[int]:
-    """The points to try: all, or `most` of them by chance, spread evenly, in order."""
+    """The points to try: all, or `most` random points, spread evenly, in order."""
     if most is None or points <= most:
         return list(range(1, points + 1))
     draw = random.Random(seed)
@@ -118,7 +118,7 @@ def sample(points: int, most: int | None, seed: int) -> list[int]:
 
 
 class _Part(threading.Thread):
-    """A thread that keeps the exception it ends with. Never in the way of the process's end."""
+    """A thread that keeps the exception it ends with. It never delays the end of the process."""
 
     def __init__(self, name: str, body: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
@@ -133,7 +133,7 @@ class _Part(threading.Thread):
 
 
 class _Others(_Part):
-    """The others' part, which says what it is doing."""
+    """The other threads' part, which says what it is doing."""
 
     def __init__(self, scenario: Scenario, freezer: Freezer) -> None:
         super().__init__("the others", self._go)

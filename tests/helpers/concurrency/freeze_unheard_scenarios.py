@@ -1,7 +1,7 @@
-"""Who may be suspended in the engine while nobody waits for any op.
+"""Threads that may be suspended in the engine while no thread waits for any op.
 
-What is pushed has effects that can be seen without the engine, and the others look at those alone:
-a wait would plan, issue and stand in for whoever is suspended.
+The pushed ops have effects that are visible without the engine, and the other threads look only at
+those. A wait would plan, issue, and do the work of the suspended thread.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cudasync.testing import Latch
 
 
 class Unheard(OnEngine):
-    """An engine whose ops say themselves that they ran."""
+    """An engine with ops that report themselves that they ran."""
 
     workers = 1
     patience_s = PATIENCE_S
-    # Who naps while another thread is busy does not come to rest.
+    # A worker that naps while another thread is busy does not come to rest.
     most_points = 2000
 
     def __init__(self) -> None:
@@ -39,13 +39,13 @@ class Unheard(OnEngine):
         self.ops[name] = self.engine.push(run, name=name, **accesses)
 
     def seen(self, count: int) -> Iterator[str]:
-        """See `count` effects, with nothing but this."""
+        """See `count` effects, without any wait for an op."""
         for index in range(count):
             yield f"see effect {index + 1} of {count}, waiting for no op"
             assert self.effects.acquire(timeout=self.patience_s), "it never runs"
 
     def alone(self, count: int = 4) -> Iterator[str]:
-        """What has nothing to do with anybody else; the one may be suspended with one of it."""
+        """Push ops without dependencies. The suspended thread may hold one of them."""
         yield "push what has nothing to do with each other"
         for index in range(count):
             self.effect(f"alone {index}", writes=[cs.Var()])
@@ -59,7 +59,7 @@ class Unheard(OnEngine):
 
 
 class FallsAsleep(Unheard):
-    """The only worker has nothing to do and falls asleep; perhaps it is woken."""
+    """The only worker has no work and falls asleep; perhaps it is woken."""
 
     sleeps = True
 
@@ -72,7 +72,7 @@ class FallsAsleep(Unheard):
         elif freezer.is_frozen:
             yield from self.behind()
         elif self.workers > 1:
-            # It is woken for one of these, and may have it in its hands. That keeps its place.
+            # The worker is woken for one of these ops and may hold it. That op keeps its place.
             yield from self.alone()
 
 
@@ -83,13 +83,13 @@ class FallsAsleepBesideAnother(FallsAsleep):
 
 
 class FallsAsleepTraced(FallsAsleepBesideAnother):
-    """The same where all is planned before anything runs."""
+    """The same with a trace: all ops are planned before any of them runs."""
 
     options: ClassVar[dict[str, Any]] = {"trace": True}
 
 
 class WatchesForAnother(Unheard):
-    """One worker is in a long op. Of two others one watches the log, either may be suspended."""
+    """One worker is in a long op. Of two others one watches the log; either may be suspended."""
 
     workers = 3
     sleeps = True
@@ -125,14 +125,14 @@ class WatchesForAnother(Unheard):
 
 
 class Pushes(Unheard, PushesHostOp):
-    """It pushes, and so starts the only worker."""
+    """The suspended thread pushes, and so starts the only worker."""
 
     def others(self, freezer: Freezer) -> Iterator[str]:
         yield from self.behind()
 
 
 class PushesToSleeper(Pushes):
-    """It pushes, and so wakes the only worker."""
+    """The suspended thread pushes, and so wakes the only worker."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,10 +140,10 @@ class PushesToSleeper(Pushes):
 
 
 class Finishes(Unheard):
-    """A worker finishes an op that others come after; as a rule another one runs these."""
+    """A worker finishes an op with dependent ops, which as a rule another worker runs."""
 
     workers = 2
-    # The worker, when it has nothing left to do.
+    # The worker sleeps when it has no work left.
     sleeps = True
 
     def suspended(self, freezer: Freezer) -> None:
@@ -160,7 +160,7 @@ class Finishes(Unheard):
         )
         for index in range(3):
             self.effect(f"dependent {index}", reads=[self.y])
-        # What waits gets its gate, as when another worker goes through the log.
+        # Waiting ops get their gates, as when another worker goes through the log.
         self.engine.statistics()
         gate.set()
         assert went.wait(PATIENCE_S)
@@ -169,14 +169,14 @@ class Finishes(Unheard):
         if not freezer.is_frozen:
             yield "find it asleep"
         elif self.ops["one"].finished:
-            # One of these it may have taken.
+            # The worker may have taken one of these ops.
             yield from self.seen(2)
         else:
             yield from self.behind()
 
 
 class EndsDeviceOp(Unheard):
-    """A stream's watcher ends a device op, and a host op comes after that."""
+    """A stream's watcher ends a device op, and a host op comes after the device op."""
 
     sleeps = True
 
@@ -211,7 +211,7 @@ class EndsDeviceOp(Unheard):
 
     def others(self, freezer: Freezer) -> Iterator[str]:
         yield "let the device go on"
-        # A latch that is released first, since the one took its time, would hold for ever.
+        # A latch that is released before it holds the device would hold it for ever.
         for _ in self.latches:
             assert self.are_held.acquire(timeout=PATIENCE_S)
         self.latches[1].release()

@@ -1,10 +1,10 @@
 """Ctrl-C at the n-th point of the engine that the calling thread passes.
 
-CPython hands a signal to the main thread at the start of a function, at a jump backwards, and after
-a call of what is not inlined, and nowhere else: so a claim and the
-instruction that notes it, are one. These are the points. Counted are the engine, `atomic.py`, the
-arrays, and the parts of the standard library that they call; not the driver, whose calls are one
-instruction on a real GPU.
+CPython delivers a signal to the main thread only at the start of a function, at a backward jump,
+and after a call that is not inlined. So a claim and the instruction that records it are
+indivisible. These places are the points. They are counted in the engine, `atomic.py`, the arrays,
+and the parts of the standard library that these call. The driver is not counted, because its calls
+are one instruction on a real GPU.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _RESUME = dis.opmap["RESUME"]
 
 
 class Interrupter:
-    """`with Interrupter(at=n):` raises KeyboardInterrupt at the n-th point; `count` tells how many
-    were passed, `place` where it struck. With `at=0` it only counts."""
+    """`with Interrupter(at=n):` raises KeyboardInterrupt at the n-th point. `count` is the number
+    of points passed, `place` is where it struck. With `at=0` it only counts."""
 
     def __init__(self, at: int) -> None:
         self.at = at
         self.count = 0
         self.place = ""
-        # Kept here, since CPython 3.11 may call what traces when nobody holds it any more: on
-        # entering a function it makes the frame's object, for that it may collect garbage, in a
-        # finaliser the interrupt comes, and that ends the tracing. Later versions collect
-        # garbage elsewhere.
+        # The reference is kept because CPython 3.11 may call a tracer that nobody refers to any
+        # more. On entering a function it makes the frame object, and for that it may collect
+        # garbage. The interrupt then comes in a finaliser, which ends the tracing. Later versions
+        # collect garbage elsewhere.
         self._trace = self._called
-        # The opcode each frame ran last, and the frames that have called a Python function since.
+        # The last opcode of each frame, and the frames that have called a Python function since.
         self._last: dict[FrameType, int] = {}
         self._inlined: set[FrameType] = set()
 
@@ -86,7 +86,7 @@ class Interrupter:
         return self._step
 
     def _is_delivered(self, frame: FrameType, before: int | None) -> bool:
-        """True if a signal could come in after the instruction `before`."""
+        """True if a signal could arrive after the instruction `before`."""
         if before in _CALLS:
             is_inlined = frame in self._inlined
             self._inlined.discard(frame)
@@ -97,8 +97,8 @@ class Interrupter:
 class Timer:
     """`with Timer(delay_s):` raises KeyboardInterrupt after that time, wherever the thread is then.
 
-    A real signal, so it also interrupts a sleeping wait. It comes inside the block or not at all,
-    and after a driver call rather than inside one, as it does where the driver is not Python.
+    The signal is real, so it also interrupts a sleeping wait. It comes inside the block or not at
+    all. It comes after a driver call rather than inside one, as with a driver that is not Python.
     """
 
     def __init__(self, delay_s: float) -> None:
@@ -119,11 +119,11 @@ class Timer:
         trace: TracebackType | None,
     ) -> None:
         self._is_armed = False
-        # Else it may ring on the way out of the interpreter, where it ends the process.
+        # Otherwise the signal may arrive while the interpreter exits, and end the process.
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
-        # The block may have ended between the signal and this.
+        # The block may have ended since the signal.
         if self._is_armed and _is_in_driver(frame):
             signal.setitimer(signal.ITIMER_REAL, 20e-6)
         elif self._is_armed:

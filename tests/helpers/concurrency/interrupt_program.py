@@ -3,9 +3,9 @@
     python -m helpers.concurrency.interrupt_program SCENE [--sample N | --at N ...]
     python -m helpers.concurrency.interrupt_program SCENE --timer TRIES
 
-Without `--sample` and `--at` every n is tried; with `--timer` a signal comes after random times. It
-prints a line per failure, which replays it, and ends with 1 if there was one; a call that hangs
-ends it with 3 and the stacks.
+Without `--sample` and `--at` every n is tried; with `--timer` a signal comes after random times.
+The program prints a line for each failure, which replays it, and exits with 1 if there was one. A
+call that hangs ends the program with exit code 3 and the stacks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HANG_S = 15.0
 
 
 class Watchdog:
-    """Ends the process, with a word on what it was doing, if a try takes too long."""
+    """Ends the process if a try takes too long, and prints what the process was doing."""
 
     def __init__(self) -> None:
         self.doing = ""
@@ -51,7 +51,7 @@ class Watchdog:
                     os._exit(3)
 
 
-# Interrupts inside a finaliser or a weak reference's callback: CPython can only tell of them.
+# Interrupts inside a finaliser or a weak reference's callback: CPython can only report them.
 lost: list[object] = []
 
 
@@ -63,7 +63,7 @@ def tell(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def attempt(scene: str, kernel: cs.Kernel, interrupter: Interrupter | Timer) -> None:
-    """Play the scene once, interrupted; raise if the engine was not whole afterwards."""
+    """Play the scene once with an interrupt; raise if the engine was not intact afterwards."""
     ground = Ground(kernel)
     act = SCENES[scene](ground)
     got_through = False
@@ -79,7 +79,7 @@ def attempt(scene: str, kernel: cs.Kernel, interrupter: Interrupter | Timer) -> 
 
 
 class Tries:
-    """Plays scenes interrupted, and tells of those after which the engine was not whole."""
+    """Plays interrupted scenes, and reports those that did not leave the engine intact."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -96,7 +96,7 @@ class Tries:
             sys.stderr.write(f"{replay} ({interrupter.place}): {said}\n")
 
     def at_points(self, scene: str, sample: int | None, at: list[int]) -> None:
-        # The first play loads and makes what later ones find; the second counts.
+        # The first play loads and caches what later plays find; the second play counts.
         for _ in range(2):
             counter = Interrupter(0)
             self.play(scene, counter, f"{scene} uninterrupted")
@@ -108,7 +108,7 @@ class Tries:
 
     def at_times(self, scene: str, tries: int) -> None:
         for _ in range(tries):
-            # From a microsecond to some milliseconds, each magnitude as often.
+            # From a microsecond to some milliseconds; each magnitude is equally likely.
             delay_s = 10 ** random.uniform(-6, -2.3)
             self.play(scene, Timer(delay_s), f"{scene} --timer, {delay_s * 1e6:.0f} us")
 

@@ -1,8 +1,8 @@
-"""What a program may be doing when Ctrl-C comes, and that the engine is whole afterwards.
+"""Scenes in which Ctrl-C comes, and the check that the engine is intact afterwards.
 
-A scene prepares a `Ground` and returns the call that is interrupted. Afterwards everything that was
-pushed and returned must finish, having run once unless it carries the interrupt, and
-the engine must take and finish new work, on all of its workers, and close.
+A scene prepares a `Ground` and returns the call to interrupt. Afterwards every op must finish if
+its push returned, and must have run once unless it carries the interrupt. The engine must take and
+finish new work on all of its workers, and close.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Act = Callable[[], object]
 
 
 class Ground:
-    """An engine, two variables, and what was pushed through `push` here."""
+    """An engine, two variables, and the ops that were pushed through `push` here."""
 
     def __init__(self, kernel: cs.Kernel) -> None:
         self.device = cs.Device(0)
@@ -51,7 +51,7 @@ class Ground:
         return op
 
     def hold(self, **options: Any) -> None:
-        """An op that ends when the interrupt has been."""
+        """Push an op that ends after the interrupt."""
         self.engine.push(lambda: self.gate.wait(PATIENCE_S), name="held", **options)
 
     def hold_stream(self, **options: Any) -> None:
@@ -94,18 +94,18 @@ class Ground:
         meet = [engine.push(lambda: together.wait(PATIENCE_S)) for _ in range(WORKERS)]
         for op in meet:
             op.wait(PATIENCE_S)
-        # More than may be in flight: none that has finished is still counted.
+        # More ops than may be in flight: no finished op may still be counted.
         for _ in range(12):
             last = engine.push(lambda: None, writes=[x])
         last.wait(PATIENCE_S)
         engine.waitall(PATIENCE_S)
 
     def check_streams(self, patience_s: float = PATIENCE_S) -> None:
-        """Nobody issues any more, so each stream is there for the next op; and none is a substitute
-        for one that was lost: there are fewer threads than streams."""
+        """No thread issues any more, so each stream is free for the next op. No stream replaces a
+        lost one: there are fewer threads than streams."""
         for device in self.engine._issuer.devices.values():  # type: ignore[union-attr]
             until = time.monotonic() + patience_s
-            # Who issued the last op may still be putting things away.
+            # The thread that issued the last op may still be cleaning up.
             while (taken := device.taken) and time.monotonic() < until:
                 threading.Event().wait(1e-3)
             assert not taken, f"nobody gave back {taken}"
@@ -162,7 +162,7 @@ def push_device_batch(ground: Ground) -> Act:
 
 
 def push_batches_at_once(ground: Ground) -> Act:
-    """On an engine without a limit, where most pushes are written out."""
+    """Batches on an engine without a limit, where most pushes are inlined."""
     with cs.use(ground.engine):
         x = cs.array(np.arange(8, dtype=np.int32))
     args = (x, x, np.int32(2), np.uint32(8))
@@ -245,7 +245,7 @@ def enter_and_leave(ground: Ground) -> Act:
 
 
 def compute_on_arrays(ground: Ground) -> Act:
-    """Allocations, copies both ways, a kernel, a read, and the frees of all of it."""
+    """Allocations, copies both ways, a kernel, a read, and the frees of all the memory."""
 
     def compute() -> None:
         with cs.use(ground.engine):
@@ -259,13 +259,13 @@ def compute_on_arrays(ground: Ground) -> Act:
 
 
 def launch(ground: Ground) -> Act:
-    """Launches on the quick way, which an engine with a limit does not take."""
+    """Launches on the fast path, which an engine with a limit does not take."""
     ground.engine.close()
     ground.engine = cs.Engine(workers=WORKERS)
     with cs.use(ground.engine):
         x, y = cs.zeros(8, np.int32), cs.zeros(8, np.int32)
-    # One for any stream, one for the stream of the first, and that once more, with nothing on
-    # memory in between.
+    # One launch for any stream, one for the first one's stream, and the second one again, without
+    # memory operations in between.
     launches = [
         ground.kernel.prepare(grid=1, block=8, args=(to, of, np.int32(2), np.uint32(8)))
         for to, of in ((y, x), (x, y))

@@ -1,11 +1,11 @@
-"""Small concurrent programs for the model checker, and how to have them explored.
+"""Small concurrent programs for the model checker, and the call that explores them.
 
-A `Model` is a class: its instance is the state, its `workers` are the threads, and `holds` says
-what must be true once all have ended, whichever way they interleaved. A model with `planted` has a
-bug, and that it is found is what it shows.
+A `Model` is a class: its instance is the state, its `workers` are the threads. `holds` says what
+must be true once all threads have ended, in every interleaving. A model with `planted` has a bug,
+and shows that the checker finds it.
 
-Exploring takes over locks and the stepping of threads in the whole process, so it is done in one
-of its own: `explored(path)` runs `helpers/concurrency/model_explorer.py` under frontrun's command.
+Exploring replaces locks and the stepping of threads in the whole process, so it has its own
+process: `explored(path)` runs `helpers/concurrency/model_explorer.py` under frontrun's command.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ PATIENCE_S = 300.0
 
 
 class Length(Enum):
-    """How much of what there is to explore is explored."""
+    """How much of the space of interleavings is explored."""
 
     SHORT = "short"
     USUAL = "usual"
     LONG = "long"
 
     def of(self, count: int) -> int:
-        """That many, at this length."""
+        """Scale a count to this length."""
         return {Length.SHORT: -(-count // 4), Length.USUAL: count, Length.LONG: 20 * count}[self]
 
 
 class Model:
     """A program of two or three threads."""
 
-    # What is wrong with it, if anything.
+    # The planted bug, if any.
     planted: ClassVar[str] = ""
-    # The part that it is about.
+    # The part of the engine that the model is about.
     block: ClassVar[str] = ""
-    # Every order of what conflicts is tried; where these are too many, the first so many, times
-    # what the `Length` says. What is planted is looked for among all of them at any length.
+    # Every order of conflicting accesses is tried, up to this number times the factor of `Length`.
+    # A planted bug is looked for among all of these orders at any length.
     most: ClassVar[int] = 40
-    # Beside these, schedules by chance, which see what no access gives away.
+    # Additional random schedules, which find what no recorded access shows.
     drawn: ClassVar[int] = 15
 
     def __new__(cls) -> Self:
         model = super().__new__(cls)
-        # What its threads have raised: whatever it is, it breaks the model.
+        # The exceptions of its threads. Any of them breaks the model.
         model.raised = []
         return model
 
@@ -63,19 +63,19 @@ class Model:
         raise NotImplementedError
 
     def holds(self) -> bool:
-        """Did it end right? May raise AssertionError instead."""
+        """Whether the model ended right. May raise AssertionError instead."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """What came of exploring one model."""
+    """The result of exploring one model."""
 
     name: str
-    # None when no interleaving broke it, else the story of one that did.
+    # None if no interleaving broke the model, else the story of one that did.
     counterexample: str | None
     interleavings: int
-    # Whether these were all that there are.
+    # Whether these were all interleavings.
     is_complete: bool
     drawn: int
     seconds: float
@@ -117,14 +117,14 @@ def models_of(path: Path) -> dict[str, type[Model]]:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What came of each model of a file, as far as the process got, and what else it said."""
+    """The results of a file's models, as far as the process got, and its other output."""
 
     results: dict[str, Explored]
     said: str
 
 
 def explored(path: Path, *, length: Length = Length.USUAL) -> Exploration:
-    """Have all models of a file explored."""
+    """Explore all models of a file."""
     if importlib.util.find_spec("frontrun") is None:
         return Exploration({}, "no model checker here: pip install 'cudasync[test]'")
     command = [sys.executable, "-m", "frontrun.cli", sys.executable]

@@ -1,7 +1,7 @@
-"""A program: explore every model of one file and print what came of each, a line of JSON per model.
+"""A program: explore every model of one file and print each result as a line of JSON.
 
-Run it under `frontrun`. The explorer sees what a thread shares by the names of attributes, and can
-not look through `__slots__`: so the library is loaded without them here.
+Run it under `frontrun`. The explorer sees shared state by attribute names and cannot look through
+`__slots__`. So the library is loaded without slots here.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ sys.path[:0] = [str(TESTS.parent), str(TESTS)]
 import frontrun  # noqa: E402
 from helpers.concurrency.model_checking import Explored, Length, Model, models_of  # noqa: E402
 
-# A run of this size takes milliseconds; one that takes so long hangs.
+# A run of this size takes milliseconds; a run that takes this long hangs.
 HANGS_S = 20.0
 # Longer than any run of a model, in bytecodes.
 MOST_STEPS = 20_000
 
 
 class _RawLock:
-    """What `_thread.allocate_lock` makes, of what the explorer knows how to wait for.
+    """`_thread.allocate_lock`, rebuilt from a semaphore, which the explorer knows how to wait for.
 
-    Not of `threading.Lock`: who waits for one that it took itself is held to be deadlocked, but
-    this one may be released by anybody.
+    `threading.Lock` does not fit: the explorer calls a thread deadlocked that waits for a lock of
+    its own, but any thread may release this lock.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class _RawLock:
 
 
 class _NoSlots(ast.NodeTransformer):
-    """Takes `__slots__ = ...` and `slots=True` out of a program."""
+    """Removes `__slots__ = ...` and `slots=True` from a program."""
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         target = node.targets[0]
@@ -74,7 +74,7 @@ class _NoSlots(ast.NodeTransformer):
 
 class _Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType | None:
-        # Not from the cache, which has them.
+        # Not from the bytecode cache, which still has the slots.
         path = self.get_filename(fullname)
         return self.source_to_code(self.get_data(path), path)
 
@@ -106,7 +106,7 @@ def explore(name: str, model: type[Model], length: Length) -> Explored:
         "reproduce_on_failure": 0,
         "timeout_per_run": HANGS_S,
         "deadlock_timeout": HANGS_S,
-        # That nobody can go on is then seen at once, and not by a clock.
+        # A deadlock is then seen at once, not by a timeout.
         "clock": "virtual",
     }
     if model.planted and length is Length.SHORT:
@@ -117,7 +117,7 @@ def explore(name: str, model: type[Model], length: Length) -> Explored:
         strategy="dpor",
         preemption_bound=None,
         max_executions=most,
-        # If not all can be tried: not those first that differ only at the end.
+        # If not all orders can be tried, do not try only those that differ at the end.
         search="bit-reversal",
     )
     counterexample, drawn = None, 0
@@ -149,7 +149,7 @@ def _work(model: Model, index: int) -> None:
         model.workers()[index]()
     except Exception as error:
         if type(error).__module__.startswith("frontrun"):
-            # The explorer ends a run that way.
+            # The explorer ends a run by this exception.
             raise
         model.raised.append("".join(traceback.format_exception(error)))
 

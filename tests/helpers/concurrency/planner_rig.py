@@ -1,6 +1,6 @@
-"""Planning without an engine: a log, ops in it, and what has become of them.
+"""Planning without an engine: a log, ops in it, and the results of planning.
 
-For tests that drive the planner themselves, at the pace of a model checker or of a freezer.
+Tests use it to drive the planner themselves, at the pace of a model checker or of a freezer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cudasync.engine.log.combiner import Combiner
 from cudasync.engine.op import Op, claim
 from cudasync.engine.op_classes import FullOp
 
-# What one op reads and writes, by the names of the variables: "x>y" reads x and writes y.
+# The reads and writes of one op, by the names of the variables: "x>y" reads x and writes y.
 PROGRAM = {"a": ">x", "b": "x>y", "c": "y>x", "d": "xy>", "e": ">xy"}
 
 
@@ -33,7 +33,7 @@ class Place:
 
 
 class Owner:
-    """As much of an engine as planning looks at."""
+    """The part of an engine that planning uses."""
 
     def __init__(self) -> None:
         self._sealed_at = 0
@@ -54,11 +54,11 @@ class Rig:
         self.place, self.owner = Place(), Owner()
         self.variables = {name: cs.Var(name) for name in "xyz"}
         self.ops: dict[str, Op] = {}
-        # The names of the ops that were run, in that order.
+        # The names of the ops that ran, in that order.
         self.ran: deque[str] = deque()
 
     def make(self, name: str, accesses: str) -> Op:
-        """An op that is not in the log yet; `accesses` is as in PROGRAM."""
+        """Make an op that is not in the log yet; `accesses` has the form of PROGRAM."""
         op: Any = FullOp()
         op.name, op.number, op.priority = name, 0, 0
         op.finished, op.failure = False, None
@@ -77,7 +77,7 @@ class Rig:
             self.planner.log.append(self.make(name, accesses))
 
     def run(self) -> None:
-        """Run what is ready until nothing is."""
+        """Run ready ops until none is left."""
         while True:
             try:
                 op: Any = self.place.ready.popleft()
@@ -94,7 +94,8 @@ class Rig:
 
 
 def expected(program: dict[str, str]) -> dict[str, set[str]]:
-    """What each op has to come after while nothing has finished, by the definition of hazards."""
+    """The ops that each op must come after while no op has finished, by the definition of
+    hazards."""
     names, before = list(program), {}
     for index, name in enumerate(names):
         reads, writes = program[name].split(">")
@@ -115,7 +116,7 @@ def last_writer(program: dict[str, str], names: Iterable[str], variable: str) ->
 
 
 def planned(rig: Rig) -> dict[str, set[str]]:
-    """What each op was planned to come after; the ops have not finished."""
+    """The ops that each op was planned to come after, while no op has finished."""
     found = {}
     for name, op in rig.ops.items():
         plan = nodes.gate_of(op)

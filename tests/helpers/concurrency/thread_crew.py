@@ -1,4 +1,4 @@
-"""Threads of a test: joined within its patience, their errors raised, their stacks told.
+"""Threads of a test: joined within the test's patience, with their errors and stacks reported.
 
 Nothing here waits without a deadline, so a test that would hang fails instead.
 """
@@ -37,14 +37,14 @@ class Crew:
             except BaseException as error:
                 self._errors.append(error)
 
-        # A daemon, so that one that hangs fails its test and not the end of the whole run.
+        # A daemon: a thread that hangs fails its test, and does not keep the run from ending.
         thread = threading.Thread(target=main, daemon=True)
         self._threads.append(thread)
         thread.start()
         return thread
 
     def join(self) -> None:
-        """Wait for all; raise the first error of one of them, or tell where they hang."""
+        """Wait for all threads; raise the first error, or report where they hang."""
         for thread in self._threads:
             thread.join(self._patience_s)
         stuck = [thread for thread in self._threads if thread.is_alive()]
@@ -61,7 +61,7 @@ class Crew:
 
 
 def together(*bodies: Callable[[], Any], patience_s: float = PATIENCE_S) -> None:
-    """Call each on a thread of its own, all from one moment on; raise the first error of one."""
+    """Call each body on its own thread, all starting at once; raise the first error."""
     start = threading.Barrier(len(bodies))
 
     def run(body: Callable[[], Any]) -> None:
@@ -74,7 +74,7 @@ def together(*bodies: Callable[[], Any], patience_s: float = PATIENCE_S) -> None
 
 
 def comes_true(condition: Callable[[], bool]) -> bool:
-    """Wait for what others are about to do, and tell nobody of; False if it takes too long."""
+    """Wait for a change in other threads that sends no signal; False if it takes too long."""
     deadline, never = time.monotonic() + PATIENCE_S, threading.Event()
     while not condition():
         if time.monotonic() > deadline:
@@ -84,7 +84,7 @@ def comes_true(condition: Callable[[], bool]) -> bool:
 
 
 def stacks() -> str:
-    """Where every thread of this process is."""
+    """The stacks of all threads of this process."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return "\n".join(
         f"--- {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}"
@@ -93,16 +93,16 @@ def stacks() -> str:
 
 
 def engine_threads() -> set[int]:
-    """The threads that an engine has started: workers and watchers, of every engine there is.
+    """The threads that engines have started: the workers and watchers of every engine.
 
-    `threading` does not list them, since the engine starts them below it.
+    `threading` does not list them, since the engine starts them below that module.
     """
     found = set()
     for ident, frame in sys._current_frames().items():
         first = frame
         while first.f_back is not None:
             first = first.f_back
-        # The watchdog is of the process.
+        # The watchdog belongs to the process.
         if (
             first.f_code.co_filename.startswith(f"{PACKAGE}/engine/")
             and first.f_code.co_qualname != "Watchdog._main"
@@ -112,9 +112,9 @@ def engine_threads() -> set[int]:
 
 
 def lasting_engine_threads() -> set[int]:
-    """`engine_threads`, once those of earlier tests have ended that were about to.
+    """`engine_threads`, once the ending threads of earlier tests have ended.
 
-    A new thread may get the number of one that ended.
+    A new thread may get the number of an ended thread.
     """
     gc.collect()
     never = threading.Event()
@@ -127,26 +127,26 @@ def lasting_engine_threads() -> set[int]:
 
 
 def engine_threads_end(but: set[int]) -> bool:
-    """True once no engine has a thread but these; False where that takes too long."""
+    """True once all engine threads except these have ended; False if that takes too long."""
     deadline = time.monotonic() + PATIENCE_S
     never = threading.Event()
     while engine_threads() - but:
         if time.monotonic() > deadline:
             return False
-        # Nothing tells that a thread has ended, but that it is not there.
+        # There is no signal for a thread's end; the thread only disappears.
         never.wait(0.001)
     return True
 
 
 def close(engine: cs.Engine) -> None:
-    """Close `engine`; an assertion, not a hang, if that takes too long."""
+    """Close `engine`; if that takes too long, an assertion fails instead of a hang."""
     with Crew() as crew:
         crew.start(engine.close)
 
 
 @contextmanager
 def engine_of(**options: Any) -> Iterator[cs.Engine]:
-    """A current engine that is closed within the patience of the test; failures are not raised."""
+    """A current engine that is closed within the test's patience. Failed ops do not raise here."""
     engine = cs.Engine(**options)
     with cs.use(engine):
         try:
@@ -157,7 +157,7 @@ def engine_of(**options: Any) -> Iterator[cs.Engine]:
 
 @contextmanager
 def hasty(interval_s: float = 1e-5) -> Iterator[None]:
-    """Threads take turns as often as they can."""
+    """Let threads take turns as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(interval_s)
     try:
@@ -168,9 +168,9 @@ def hasty(interval_s: float = 1e-5) -> Iterator[None]:
 
 @contextmanager
 def without_watchdog() -> Iterator[None]:
-    """As if the watchdog were suspended for ever: for engines that are made inside it never comes.
+    """Make the watchdog ignore all engines that are created inside the block.
 
-    So it mends no wake-up that was lost, and all has to go on without it.
+    It then repairs no lost wake-up, so the engine must go on without it.
     """
     WATCHDOG.watch = lambda pool: None  # type: ignore[method-assign]
     try:
@@ -180,7 +180,7 @@ def without_watchdog() -> Iterator[None]:
 
 
 def held_by(gate: threading.Event, begun: threading.Event | None = None) -> Callable[[], None]:
-    """A host op that holds its worker until the gate opens, and tells when it has `begun` to."""
+    """A host op that holds its worker until the gate opens, and sets `begun` when it starts."""
 
     def hold() -> None:
         if begun is not None:
@@ -192,7 +192,7 @@ def held_by(gate: threading.Event, begun: threading.Event | None = None) -> Call
 
 @contextmanager
 def quick_switches() -> Iterator[None]:
-    """Let threads change places far more often than the interpreter would."""
+    """Let threads switch far more often than by default."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(2e-5)
     try:

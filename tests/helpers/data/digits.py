@@ -1,4 +1,4 @@
-"""Rows that look like scikit-learn's digits, where it is not installed: ten shapes with noise."""
+"""Rows like scikit-learn's digits, for machines without scikit-learn: ten shapes with noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random pipelines of whole numbers, and what plain Python makes of the same verbs."""
+"""Random pipelines of whole numbers, and the results of the same verbs in plain Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudasync import data
 
 
 class Both:
-    """A pipeline, and the model: from a key (epoch, passes) to the list of its items."""
+    """A pipeline and its model, which maps a key (epoch, passes) to the list of items."""
 
     def __init__(self, pipeline, model, known):
         self.pipeline, self.model, self.known = pipeline, model, known
@@ -172,7 +172,7 @@ STEPS = st.one_of(
 
 @st.composite
 def pipelines(draw, steps=STEPS):
-    """A source and up to six verbs; `make()` makes the same pipeline as often as one likes."""
+    """A source and up to six verbs. Every call of `make()` makes the same pipeline."""
     begin = draw(st.integers(0, 25)), draw(st.booleans())
     chosen = draw(st.lists(steps, max_size=6))
 

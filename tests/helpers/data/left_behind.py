@@ -1,4 +1,4 @@
-"""What a pipeline could leave behind: threads, processes, shared memory, pinned buffers."""
+"""Things that a pipeline could leave behind: threads, processes, shared memory, pinned buffers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PATIENCE_S = 60.0
 
 
 def children(of=None):
-    """The processes that a process started, but multiprocessing's resource tracker."""
+    """The child processes of a process, without multiprocessing's resource tracker."""
     pid = of or os.getpid()
     found = set()
     for tasks in Path(f"/proc/{pid}/task").iterdir():
-        # Threads and processes may end while they are looked at.
+        # Threads and processes may end during this look.
         with suppress(OSError):
             for child in (tasks / "children").read_text().split():
                 command = b"resource_tracker"
@@ -33,14 +33,14 @@ def children(of=None):
 
 
 def threads():
-    """The engines' workers, and threads of the program: `threading` knows of the latter alone."""
+    """The engines' workers and the program's threads. `threading` lists only the latter."""
     found = set()
     for number, frame in sys._current_frames().items():
         names = []
         while frame is not None:
             names.append(frame.f_code.co_filename.rpartition("/")[2])
             frame = frame.f_back
-        # That one is the process's.
+        # The watchdog belongs to the process.
         if "watchdog.py" not in names:
             found.add(number)
     return found
@@ -51,20 +51,20 @@ def pinned():
 
 
 def mapped():
-    """The shared memory that this process has in its address space."""
+    """The shared memory in this process's address space."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return {line.partition(" ")[0] for line in lines if "/psm_" in line}
 
 
 def mapped_names():
-    """The names that this shared memory has, or had."""
+    """The names of this shared memory, also after they were unlinked."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return {line.partition("/dev/shm/")[2].split()[0] for line in lines if "/psm_" in line}
 
 
 @contextmanager
 def nothing_left_behind():
-    """What is begun inside has ended soon after, all of it; yields the names of shared memory."""
+    """Everything that begins inside must end soon after. Yields the names of shared memory."""
     before = {"threads": threads(), "processes": children(), "pinned": pinned(), "maps": mapped()}
     names = []
     made = blocks.SharedMemory
@@ -84,7 +84,7 @@ def nothing_left_behind():
         found["names"] = {name for name in names if Path("/dev/shm", name).exists()}
         return {what: which for what, which in found.items() if which}
 
-    # What is dropped, and not closed, ends by itself.
+    # Objects that are dropped without `close` end by themselves.
     end = time.monotonic() + PATIENCE_S
     while left() and time.monotonic() < end:
         os.sched_yield()

@@ -1,4 +1,4 @@
-"""Functions for samples that other processes find by their names, and datasets of that kind."""
+"""Sample functions and datasets that other processes find by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class ByteError(ValueError):
-    """An exception that pickle can not make again: it wants two arguments."""
+    """An exception that pickle cannot restore, because it needs two arguments."""
 
     def __init__(self, what, where):
         super().__init__(f"{what} at {where}")
@@ -25,7 +25,7 @@ def pid(n):
 
 
 def tree(n):
-    """Large and small leaves, a column-major one and one with gaps."""
+    """Large and small leaves, a column-major leaf and a leaf with gaps."""
     return {
         "large": np.full((64, 64), n),
         "columns": np.full((64, 32), n, order="F"),
@@ -68,7 +68,7 @@ def ended(n):
 
 
 def endless(path, n):
-    """Sample 1 never comes; the file says that it was begun."""
+    """Sample 1 never ends; the file shows that it was begun."""
     while n == 1:
         Path(path).touch()
         signal.pause()
@@ -76,7 +76,7 @@ def endless(path, n):
 
 
 class Corrupt:
-    """A dataset with one sample that can not be read."""
+    """A dataset with one unreadable sample."""
 
     def __init__(self, size_bytes=0):
         self.ballast = bytes(size_bytes)
@@ -89,14 +89,14 @@ class Corrupt:
 
 
 class Where(Corrupt):
-    """A dataset that says in which process a sample was fetched."""
+    """A dataset with samples that name the process that fetched them."""
 
     def __getitem__(self, index):
         return os.getpid()
 
 
 def fails_at(where, n):
-    """The sample as an array that is large enough for shared memory."""
+    """The sample as an array that is large enough for shared memory; fails at one sample."""
     if n == where:
         raise ValueError(n)
     return np.full(1024, n, np.float32)

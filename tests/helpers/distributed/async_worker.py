@@ -1,6 +1,6 @@
-"""What each worker of a "dist_async" store does, whatever its servers are: every call.
+"""Every call of a "dist_async" store, made by each worker, with any kind of server.
 
-Each pushes in a column of its own, so a value tells how often whose pushes were applied.
+Each worker pushes in its own column, so a value tells how many pushes of each worker were applied.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 import cudasync as cs
 from cudasync import xp
 
-# On all servers by rows, on all by elements, and on one.
+# One key on all servers by rows, one on all servers by elements, and one on a single server.
 SHAPES = {"rows": (50, 4), "flat": (1, 200), 7: (4,)}
 BIG_ELEMENTS = 100
 
@@ -34,7 +34,7 @@ def refused(error, call):
 
 
 def does_all(store, folder):
-    """Every call; `folder` is one that all workers and servers see."""
+    """Make every call; all workers and servers see `folder`."""
     rank, workers = store.rank, store.num_workers
     assert store.type == "dist_async"
     assert all(store.is_capable(each) for each in ("optimizer", "async", "checkpoint"))
@@ -56,7 +56,7 @@ def does_all(store, folder):
 
 
 def pushes_count(store, names):
-    """Rank 0's value, minus all pushes; and a worker reads what it wrote."""
+    """The value is rank 0's initial one minus all pushes, and a worker reads its own writes."""
     rank, workers = store.rank, store.num_workers
     for step in range(1, 11):
         for name in names:
@@ -76,7 +76,7 @@ def pushes_count(store, names):
 
 
 def devices_and_rows(store):
-    """Lists of values and outs, on devices and the CPU; rows; and a recorded step."""
+    """Lists of values and outs on devices and the CPU, row access, and a recorded step."""
     rank, workers = store.rank, store.num_workers
     x = column(rank, (50, 4))
     outs = [cs.empty((50, 4)), xp.empty((50, 4), device="cpu")]
@@ -104,7 +104,7 @@ def devices_and_rows(store):
 
 
 def refusals(store):
-    """What does not fit is refused, on the worker that is wrong."""
+    """The worker that makes a wrong call gets the error."""
     good = xp.zeros((4,), device="cpu")
     for error, call in (
         (ValueError, lambda: store.push(7, xp.zeros((5,), device="cpu"))),
@@ -116,7 +116,7 @@ def refusals(store):
         (OSError, lambda: store.checkpoint("/proc/none")),
     ):
         refused(error, call)
-    # Rank 0's shape and dtype count.
+    # Rank 0 decides shape and dtype.
     for key, of_others in (
         ("shape", xp.zeros((3,), device="cpu")),
         ("dtype", xp.zeros((4,), dtype=np.float64, device="cpu")),
@@ -129,7 +129,7 @@ def refusals(store):
 
 
 def states_and_checkpoints(store, folder):
-    """States go to the file of a store of one process, and back; servers to a checkpoint."""
+    """States move to a file, to a store of one process, and back; servers write a checkpoint."""
     store.set_optimizer("adam", learning_rate=0.1)
     for name, shape in SHAPES.items():
         store.push(name, on_cpu(np.ones(shape, np.float32)))
@@ -160,7 +160,7 @@ def pulled(store):
 
 
 def compressed(store):
-    """What moves is plus or minus 1/2; what is left is moved by later pushes."""
+    """Each push sends plus or minus 1/2, and later pushes send the remainder."""
     store.set_optimizer("sgd", learning_rate=1.0)
     store.set_gradient_compression({"type": "2bit", "threshold": 0.5})
     store.init("packed", xp.zeros((4,), device="cpu"))

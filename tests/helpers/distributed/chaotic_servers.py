@@ -1,6 +1,6 @@
-"""Servers in this process, and a transport that loses, repeats, delays, and ends them.
+"""Servers in this process, and a transport that loses, repeats, delays messages and ends servers.
 
-A fate is taken for each question, in order: what becomes of it is the test's input.
+Each question takes the next fate. The list of fates is the test's input.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from cudasync.kvstore.servers.in_process import InProcessServers
 
 FATES = ("fine", "dropped", "unanswered", "twice", "again later", "delayed", "dies before",
          "dies after", "dies writing")  # fmt: skip
-# For waits that other threads end; nothing depends on how long they are.
+# For waits that other threads end. Nothing depends on the length.
 MOMENT_S = 0.002
 
 
 class ChaoticServers(InProcessServers):
-    """A server answers one question at a time, as a process does; memory goes with its end."""
+    """A server answers one question at a time, as a process does, and loses its memory when it
+    ends."""
 
     def __init__(self, servers, folder, fates, **more):
         super().__init__(servers, folder, **more)
         self.folder = folder
-        # After what was drawn, all goes well, or nothing would come to an end.
+        # After the drawn fates all goes well, because otherwise no program would end.
         self.fates = chain(fates, repeat("fine"))
         self.met = set()
         self.locks = [threading.Lock() for _ in range(servers)]
@@ -35,12 +36,12 @@ class ChaoticServers(InProcessServers):
         fate = next(self.fates)
         self.met.add(fate)
         if fate == "delayed":
-            # Whoever asks next goes before.
+            # The next question overtakes this one.
             self.moved.clear()
             self.moved.wait(MOMENT_S)
         with self.locks[server]:
             self.moved.set()
-            # What it is now; the caller may use the arrays again.
+            # Copy the current values, because the caller may reuse the arrays.
             question = question._replace(arrays=[each.copy() for each in question.arrays])
             return self.met_by(fate, server, question, into)
 
@@ -67,7 +68,8 @@ class ChaoticServers(InProcessServers):
             self.restart(server)
         if fate in ("unanswered", "dies after"):
             gone("the answer was lost")
-        # What is asked about moves nothing, so it may come again whenever it likes.
+        # Only pushes come again later. Other questions change nothing, so their repetition shows
+        # nothing.
         if fate == "again later" and question.name == "push":
             self.late[server].append(question)
         return answer(into)

@@ -1,4 +1,4 @@
-"""Random programs of collectives between ops on several devices, and what they mean to NumPy."""
+"""Random programs of collectives between ops on several devices, and their results in NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 
-# A tree's size and a ring's (64 KiB and more of int32); no number of ranks divides all parts.
+# A size for the tree algorithm and one for the ring (64 KiB and more of int32). No number of ranks
+# divides all parts.
 LENGTHS = (12, 18000)
 _REDUCE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 
@@ -30,7 +31,7 @@ STEPS = st.one_of(
 
 
 def programs(length=8):
-    """Steps on three arrays a rank: a kind, two numbers of arrays or ranks, and a value."""
+    """Steps on three arrays per rank: a kind, two numbers of arrays or ranks, and a value."""
     return st.tuples(st.sampled_from(LENGTHS), st.lists(STEPS, min_size=1, max_size=length))
 
 
@@ -42,7 +43,7 @@ def start(length, size):
 
 
 def expected(program, size):
-    """What NumPy makes of it, one step after the other."""
+    """The result in NumPy, step by step."""
     length, steps = program
     rows = start(length, size)
     for kind, a, b, value in steps:
@@ -76,7 +77,7 @@ def expected(program, size):
 
 
 def place(program, comm):
-    """The program's arrays, on the communicator's devices."""
+    """Make the program's arrays on the communicator's devices."""
     rows = start(program[0], comm.size)
     return [
         comm.each(lambda rank, device, row=row: cs.array(row[rank], device=device)) for row in rows
@@ -84,7 +85,7 @@ def place(program, comm):
 
 
 def run(program, comm, rows):
-    """Push all of its steps, those of the ranks of this process."""
+    """Push all steps for the ranks of this process."""
     length, steps = program
     for kind, a, b, value in steps:
         x, y, root = rows[a], rows[b], b % comm.size
@@ -139,7 +140,7 @@ def results(rows):
 
 
 def raise_unless_same(found, wanted, ranks=None):
-    """AssertionError that says which array of which rank differs; `ranks` are those found."""
+    """Raise an AssertionError that names the wrong array and rank; `ranks` are those in `found`."""
     for a, (row, want) in enumerate(zip(found, wanted, strict=True)):
         chosen = range(len(want)) if ranks is None else ranks
         for rank, x in zip(chosen, row, strict=True):

@@ -1,4 +1,4 @@
-"""Communicators for tests: ranks on the devices that there are, or all on the CPU."""
+"""Communicators for tests: ranks on the available devices, or all ranks on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random programs of gradients that come in any order, and what their reductions are to NumPy."""
+"""Random programs with gradients in any order, and the expected reductions in NumPy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SHAPES = ((), (1,), (7,), (3, 5), (2, 3, 4), (0,), (150, 130))
 
 @dataclass(frozen=True)
 class Program:
-    """`steps` hold passes, of which the last is reduced; a pass has each rank's names in the order
-    of their gradients, and may lack some."""
+    """A step is a list of passes, the last of which reduces. A pass has each rank's names in the
+    order of their gradients, and may omit some."""
 
     shapes: tuple
     dtypes: tuple
@@ -25,7 +25,7 @@ class Program:
 
 
 def program(random, ranks):
-    """One that follows from `random` alone, for so many ranks."""
+    """The program for `ranks` ranks that the state of `random` determines."""
     count = random.randint(1, 6)
     op = random.choice(("sum", "mean"))
     kinds = (np.float32, np.float64) if op == "mean" else (np.float32, np.int32, np.int64)
@@ -50,7 +50,7 @@ def order(random, count):
 
 
 def number(program, name, *place):
-    """A gradient, of whole numbers: their sums are exact."""
+    """A gradient of whole numbers, so that sums are exact."""
     shape, dtype = program.shapes[name], program.dtypes[name]
     first = sum((k + 2) * each for k, each in enumerate(place))
     flat = (np.arange(np.prod(shape, dtype=int)) * (name + 2) + first) % 11 - 3
@@ -58,7 +58,7 @@ def number(program, name, *place):
 
 
 def expected(program, ranks):
-    """By step and name."""
+    """The expected reductions by step and name."""
     found = []
     for step, passes in enumerate(program.steps):
         totals = [
@@ -91,7 +91,7 @@ def data_parallel(program, comm, **options):
 
 
 def push(program, comm, dp):
-    """Push all steps; the reductions by step and name, copied as they come."""
+    """Push all steps; return the reductions by step and name, copied as they come."""
     found = []
     for step, passes in enumerate(program.steps):
         with dp.no_sync():
@@ -104,7 +104,7 @@ def push(program, comm, dp):
 
 
 def hand_over(program, comm, dp, place, orders):
-    """One pass of all ranks of this process, gradient by gradient in turn."""
+    """One pass of all ranks of this process; the ranks take turns, gradient by gradient."""
     left = {rank: list(orders[rank]) for rank in comm.ranks}
     while any(left.values()):
         for rank, device in zip(comm.ranks, comm.devices, strict=True):
@@ -115,7 +115,7 @@ def hand_over(program, comm, dp, place, orders):
 
 
 def raise_unless_same(found, wanted):
-    """AssertionError that says which gradient of which rank differs."""
+    """Raise an AssertionError that names the wrong gradient and rank."""
     for step, (row, want) in enumerate(zip(found, wanted, strict=True)):
         for name, (arrays, y) in enumerate(zip(row, want, strict=True)):
             for rank, x in enumerate(arrays):

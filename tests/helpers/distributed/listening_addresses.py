@@ -1,4 +1,4 @@
-"""Which addresses the processes of a run listen on."""
+"""The addresses on which the processes of a run listen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LISTENS = "0A"
 
 
 def listening(mark):
-    """The addresses of all listening TCP sockets that processes with this mark have."""
+    """The addresses of all listening TCP sockets of the processes with this mark."""
     sockets = {}
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
@@ -31,7 +31,7 @@ def listening(mark):
 
 
 def _address(text):
-    """The kernel writes words of four bytes, each in the machine's order."""
+    """Parse an address. The kernel writes words of four bytes, each in the machine's byte order."""
     words = [bytes.fromhex(text[at : at + 8])[::-1] for at in range(0, len(text), 8)]
     found = ipaddress.ip_address(b"".join(words))
     return getattr(found, "ipv4_mapped", None) or found

@@ -1,4 +1,4 @@
-"""Models in stages whose arithmetic is exact, and the same models in one piece."""
+"""Models in stages with exact arithmetic, and the same models in one piece."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cudasync.parallel import Pipeline, Stage
 
 @dataclass(frozen=True)
 class Model:
-    """`widths` of what enters each stage, and of what leaves the last."""
+    """`widths` are the widths of each stage's input, and of the last stage's output."""
 
     widths: tuple
     rows: int
@@ -22,7 +22,7 @@ class Model:
 
 
 def model(random, stages):
-    """One that follows from `random` alone."""
+    """The model that the state of `random` determines."""
     micro_batches = random.randint(1, 6)
     return Model(
         widths=tuple(random.randint(1, 4) for _ in range(stages + 1)),
@@ -33,7 +33,7 @@ def model(random, stages):
 
 
 def whole(first, *shape):
-    """Small whole numbers: sums and products of them are exact in float64."""
+    """An array of small whole numbers. Their sums and products are exact in float64."""
     return ((np.arange(np.prod(shape)) * 5 + first) % 7 - 3).reshape(shape).astype(np.float64)
 
 
@@ -48,14 +48,14 @@ def batch(model):
 
 
 class Kept:
-    """What a stage keeps of a micro-batch."""
+    """The part of a micro-batch that a stage keeps."""
 
     def __init__(self, x):
         self.x = x
 
 
 class Layer:
-    """A stage: a product. `most` is how many of what it kept were alive at once."""
+    """A stage that computes a product. `most` counts the kept objects alive at once."""
 
     def __init__(self, weight, device, receives):
         self.weight = xp.asarray(weight, device=device)
@@ -77,7 +77,7 @@ class Layer:
 
 
 def loss(y, target):
-    """The sum of squares, and its gradient by `y`."""
+    """The sum of squares, and its gradient with respect to `y`."""
     error = y - target
     return xp.sum(error * error), error * 2
 
@@ -97,7 +97,7 @@ def pipeline(model, comm):
 
 
 def step(model, comm, made):
-    """One step, with what each rank of this process has to give; the losses by micro-batch."""
+    """Run one step with the inputs of this process's ranks; return the losses by micro-batch."""
     x, target = batch(model)
     first, last = comm.devices[0], comm.devices[-1]
     return made.step(
@@ -108,7 +108,7 @@ def step(model, comm, made):
 
 
 def in_one_piece(model):
-    """The loss, and the gradient of each weight, by NumPy on the whole batch."""
+    """The loss and the gradient of each weight, in NumPy on the whole batch."""
     x, target = batch(model)
     layers, inputs = weights(model), []
     for weight in layers:
@@ -123,7 +123,7 @@ def in_one_piece(model):
 
 
 def raise_unless_right(model, comm, layers, losses, times=1):
-    """AssertionError where a loss or a gradient is not that of the model in one piece."""
+    """Raise an AssertionError if a loss or a gradient differs from the model in one piece."""
     total, gradients = in_one_piece(model)
     for rank, layer in zip(comm.ranks, layers, strict=True):
         np.testing.assert_array_equal(
@@ -137,7 +137,7 @@ def raise_unless_right(model, comm, layers, losses, times=1):
 
 
 def most_promised(model, rank, stages):
-    """How many micro-batches a stage may keep at once."""
+    """The most micro-batches that a stage may keep at once."""
     if model.schedule == "gpipe":
         return model.micro_batches
     return min(stages - rank, model.micro_batches)

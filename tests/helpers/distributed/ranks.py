@@ -1,4 +1,4 @@
-"""Programs of several ranks, started by `cudasync launch`, with a deadline; nothing outlives it."""
+"""Programs of several ranks under `cudasync launch`, with a deadline that no process outlives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARK = "CUDASYNC_TEST_RUN"
 
 
 class Ended(NamedTuple):
-    """How a run ended, and what it printed."""
+    """The end of a run: its exit code and output."""
 
     code: int
     out: str
@@ -31,7 +31,7 @@ class Ended(NamedTuple):
 
 
 def lacks_mpi():
-    """Why there is no MPI here; an empty text where there is."""
+    """The reason why there is no MPI here, or an empty text."""
     if importlib.util.find_spec("mpi4py") is None:
         return "needs mpi4py: pip install 'cudasync[mpi]'"
     try:
@@ -42,7 +42,7 @@ def lacks_mpi():
 
 
 def launch(count, script, *arguments, options=(), under=(), **environment):
-    """Run the script in `count` ranks to its end; past the deadline all is killed, an error."""
+    """Run the script in `count` ranks to its end. Past the deadline, kill all ranks and fail."""
     with started(count, script, *arguments, options=options, under=under, **environment) as job:
         try:
             out, err = job.communicate(timeout=PATIENCE_S)
@@ -57,8 +57,8 @@ def launch(count, script, *arguments, options=(), under=(), **environment):
 
 @contextmanager
 def started(count, script, *arguments, options=(), under=(), **environment):
-    """The launcher, while it runs: a Popen whose `mark` all that it starts carries. `under` are
-    the words of a program that runs it."""
+    """The launcher as a Popen while it runs; all its processes carry its `mark`. `under` is the
+    command line of a program that runs the launcher."""
     mark = uuid.uuid4().hex
     words = ["launch", "-n", count, *options, script, *arguments]
     job = subprocess.Popen(
@@ -88,7 +88,7 @@ def started(count, script, *arguments, options=(), under=(), **environment):
 
 
 def marked(mark):
-    """The processes of that run that are alive."""
+    """The live processes of that run."""
     wanted = f"{_MARK}={mark}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -105,7 +105,7 @@ def end_marked(mark):
 
 
 def all_end(processes):
-    """True once all of them have ended; False where one is alive at the deadline."""
+    """True once all processes have ended; False if one is alive at the deadline."""
     for process in processes:
         with suppress(ProcessLookupError):
             watch = os.pidfd_open(process)

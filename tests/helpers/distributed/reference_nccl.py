@@ -1,9 +1,9 @@
 """nccl4py's low-level calls for the ranks of one process, on the software GPU.
 
-It has their names and the order of their arguments, and enqueues on the streams that it is given:
-copies to pinned memory, NumPy on the host, copies back. Ranks that are several have to group their
-calls, as NCCL asks one thread to. `states` is what is answered, `latch` holds each call's first
-stream until an abort.
+The names and the order of arguments are nccl4py's. A call enqueues on its streams: copies to pinned
+memory, NumPy on the host, copies back. Several ranks must group their calls, as NCCL demands of one
+thread. `states` holds the answers to queries; `latch` holds each call's first stream until an
+abort.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NATIVE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Config:
-    """ncclConfig_t, as far as it is used."""
+    """The part of ncclConfig_t that is used."""
 
     def __init__(self):
         self.blocking = 1
@@ -35,13 +35,13 @@ class Config:
 
 
 class _Group(threading.local):
-    """What a thread has called in a group, which is that thread's: others call beside it."""
+    """The calls of one thread's group. Other threads have their own groups."""
 
     def __init__(self):
         self.is_open = False
-        # By rank the collectives, and by sender and receiver the sends and recvs.
+        # Collectives by rank; sends and recvs by sender and receiver.
         self.clear()
-        # Of which communicator they are.
+        # The communicator of these calls.
         self.number = 0
 
     def clear(self):
@@ -49,8 +49,8 @@ class _Group(threading.local):
 
 
 class ReferenceNccl:
-    """The module, for a communicator of `size` ranks; `told` is what was called, in order, of
-    collectives by rank 0."""
+    """The module, for a communicator of `size` ranks. `told` lists the calls in order; collectives
+    appear once, for rank 0."""
 
     Config = Config
 
@@ -61,7 +61,7 @@ class ReferenceNccl:
         self.latch = None
         self.group = _Group()
         self.kept = []
-        # Which device each rank of each communicator is on.
+        # The device of each rank of each communicator.
         self.devices = {}
 
     def get_version(self):
@@ -183,7 +183,7 @@ class ReferenceNccl:
         )
 
     def _end(self):
-        """What a group has: all ranks' collectives, in order, then sends with their recvs."""
+        """Run the group: the collectives of all ranks in order, then sends with their recvs."""
         assert len({len(each) for each in self.group.collectives.values()}) < 2
         assert len(self.group.collectives) in (0, self.size), "a rank is missing"
         for row in zip(
@@ -214,7 +214,8 @@ class ReferenceNccl:
             if sent:
                 self._fetch(rank, into, sent, stream)
         self._joined(streams)
-        # Python on the driver's thread, which a GPU's may not have: this one's driver is Python.
+        # Python runs on the driver's thread. A GPU's driver may not allow this, but this driver is
+        # Python.
         compute = NATIVE(lambda _: result(name, self.size, ins, outs, op, root))
         self.kept.append(compute)
         first.launch_host(ctypes.cast(compute, ctypes.c_void_p).value)
@@ -237,14 +238,14 @@ class ReferenceNccl:
 
     @contextmanager
     def _current(self, rank):
-        """With the rank's context current, and back: as NCCL does."""
+        """Make the rank's context current, and restore the previous one, as NCCL does."""
         before = checked(driver.cuCtxGetCurrent())[1]
         self._device(rank).context.enter_anew()
         yield
         checked(driver.cuCtxSetCurrent(before))
 
     def _pinned(self, rank, count, dtype, address):
-        """Memory on the host for what is at that address; None for nothing."""
+        """A host buffer for the memory at that address; None for a null address."""
         if not address:
             return None
         buffer = cs.PinnedBuffer(
@@ -254,7 +255,7 @@ class ReferenceNccl:
         return buffer.view((count,), dtype)
 
     def _joined(self, streams):
-        """All of them go on once each has come so far."""
+        """Make each stream wait until all streams have come this far."""
         first, *others = [cs.Stream.from_handle(each) for each in dict.fromkeys(streams)]
         for each in others:
             first.wait(each.record())
@@ -271,7 +272,7 @@ def checked(answer):
 
 
 def result(name, size, ins, outs, op, root):
-    """Write what the collective makes of the ranks' arrays."""
+    """Write the collective's result into the ranks' arrays."""
     if op is not None:
         total = functools.reduce(OPS[op], [each.copy() for each in ins])
         if op == MEAN:
@@ -294,7 +295,7 @@ def result(name, size, ins, outs, op, root):
 
 
 def held(size=1):
-    """One whose calls hold their stream until the communicator is aborted."""
+    """A module with calls that hold their stream until the communicator is aborted."""
     made = ReferenceNccl(size)
     made.latch = Latch()
     return made

@@ -10,22 +10,24 @@ SERVER = shutil.which("sshd", path=os.pathsep.join([os.environ.get("PATH", ""), 
 
 
 def lacks_ssh():
-    """Why no ssh server can be had here; an empty text where one can."""
+    """The reason why there is no ssh server here, or an empty text."""
     if SERVER is None or shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
         return "needs an ssh server and client: apt-get install openssh-server openssh-client"
     return ""
 
 
 def ssh_hosts(folder):
-    """What stands for `ssh`, and knows the hosts alpha and beta, `locked`, where no key fits,
-    `stranger`, whose key nobody knows, `silent`, where nobody answers, and `lost`, without address.
+    """Set hosts up, and return a command that replaces `ssh`.
+
+    It knows the hosts alpha and beta; `locked`, where no key fits; `stranger`, whose host key is
+    unknown; `silent`, where nobody answers; and `lost`, which has no address.
     """
     for name in ("of_host", "of_user", "other"):
         words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name]
         subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
     shutil.copy(folder / "of_user.pub", folder / "authorized")
     if os.geteuid() == 0:
-        # Of sshd, which packages make at the machine's start.
+        # sshd needs this folder, which packages create when the machine starts.
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
     (folder / "server").write_text(
         f"HostKey {folder}/of_host\nAuthorizedKeysFile {folder}/authorized\nStrictModes no\n"

@@ -1,4 +1,4 @@
-"""A perceptron of two layers cut by columns and rows, and in one piece, in exact arithmetic."""
+"""A two-layer perceptron split by columns and rows, and in one piece, in exact arithmetic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def numbers(of):
 
 
 class Perceptron:
-    """`relu(x @ w1) @ w2`, by columns and by rows."""
+    """`relu(x @ w1) @ w2`: w1 is split by columns, w2 by rows."""
 
     def __init__(self, of, comm):
         x, first, second, gradient = numbers(of)
@@ -47,7 +47,8 @@ class Perceptron:
         )
 
     def step(self):
-        """The output, and the gradients of the input and of both weights' parts here."""
+        """The output, and the gradients of the input and of this process's parts of both
+        weights."""
         pre = self.first.forward(self.x)
         hidden = [xp.maximum(each, 0.0) for each in pre]
         y = self.second.forward(hidden)
@@ -61,7 +62,7 @@ class Perceptron:
 
 
 def raise_unless_right(of, comm, found):
-    """AssertionError where a result is not that of the model in one piece."""
+    """Raise an AssertionError if a result differs from the model in one piece."""
     x, first, second, gradient = numbers(of)
     hidden = np.maximum(x @ first, 0)
     of_pre = np.where(x @ first > 0, gradient @ second.T, 0)

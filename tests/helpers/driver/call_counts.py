@@ -1,4 +1,4 @@
-"""Counting driver calls: which functions of the binding a piece of code calls, and how often."""
+"""Counting driver calls: the functions of the binding that a piece of code calls, and how often."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cuda.bindings import driver
 
 @contextmanager
 def counted_calls():
-    """Count the binding's functions called inside the block, each of which still runs."""
+    """Count the binding's functions called inside the block. Each function still runs."""
     calls = Counter()
     names = [name for name in dir(driver) if name.startswith("cu") and name[2:3].isupper()]
     originals = {name: getattr(driver, name) for name in names}

@@ -1,4 +1,4 @@
-"""Calling the driver in tests: unwrap what must succeed, read what a code stands for."""
+"""Results of driver calls in tests: unwrap a call that must succeed, and describe a code."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def ok(result):
 
 
 def message(code):
-    """The sentence that cuGetErrorString has for a code."""
+    """The text of cuGetErrorString for a code."""
     return driver.cuGetErrorString(code)[1].decode()
 
 
 @contextmanager
 def held(stream):
-    """A stream that does nothing of what it is given meanwhile, also where commands start at once.
+    """Inside the block, the stream runs none of its new work, under every scheduler.
 
-    The word that it waits for goes with the context.
+    The word that the stream waits for is freed with the context.
     """
     word = ok(driver.cuMemHostAlloc(4, 0))
     ctypes.memset(word, 0, 4)
@@ -35,9 +35,9 @@ def held(stream):
 
 
 class _Cuda13:
-    """The driver's functions in the forms that their names stand for since CUDA 13.
+    """The driver's functions in the forms that their names have since CUDA 13.
 
-    In the bindings of CUDA 12 these names are older forms; the new ones have their names in C.
+    In the bindings of CUDA 12 these names are older forms, and the new forms have their C names.
     """
 
     def __getattr__(self, name):
@@ -50,5 +50,5 @@ cuda13 = _Cuda13()
 
 
 def create_context():
-    """A new context, made current."""
+    """Make a new context current, and return it."""
     return ok(cuda13.cuCtxCreate(None, 0, 0))

@@ -51,7 +51,7 @@ def set_word(address, value, on=None):
 
 
 def run_driver(body: str, *, devices: int = 1, deadline_s: float = 40.0, **environment: str) -> str:
-    """Run `body`, which finds the driver ready; what it printed. It must end with status 0."""
+    """Run `body` with the driver ready; it must end with status 0. Return what it printed."""
     source = PRELUDE.format(deadline_s=deadline_s) + textwrap.dedent(body)
     environment = {"CUDASYNC_SOFTGPU_DEVICES": str(devices), **environment}
     done = run_warm(source, deadline_s + 5, **environment)

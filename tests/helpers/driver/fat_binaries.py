@@ -1,7 +1,7 @@
 """Fat binaries written for tests: containers of entries, each compressed in one of three ways.
 
-The layout is the one that NVIDIA's `fatbinary` writes; `test_native_programs.py` holds the reader
-to that tool itself, where there is one.
+The layout is that of NVIDIA's `fatbinary`. `test_native_programs.py` compares the reader with that
+tool, where the tool is installed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def container(*entries: bytes) -> bytes:
 def entry(
     kind: int, capability: int, data: bytes, compression: int = RAW, *, isa: int = 9
 ) -> bytes:
-    """An entry with its header; `data` is what it unpacks to."""
+    """An entry with its header; `data` is the unpacked content."""
     packed = {RAW: bytes, LZ4: lz4_block, ZSTANDARD: zstandard_frame}[compression](data)
     payload = packed + b"\0" * (-len(packed) % 8)
     header = struct.pack(
@@ -46,12 +46,12 @@ def entry(
 
 
 def wrapper(address: int, version: int = 1) -> bytes:
-    """What a program has in its data: where its fat binary lies."""
+    """The structure in a program's data that points to its fat binary."""
     return struct.pack("<IIQQ", 0x466243B1, version, address, 0)
 
 
 def lz4_block(data: bytes) -> bytes:
-    """Data as an LZ4 block, whose matches are found by looking three places back and further."""
+    """Data as an LZ4 block. A match is the last occurrence of the same four bytes."""
     out, literals, at = bytearray(), bytearray(), 0
     seen: dict[bytes, int] = {}
     while at < len(data):
@@ -75,7 +75,7 @@ def lz4_block(data: bytes) -> bytes:
 
 
 def sequence(literals: bytes, distance: int, length: int) -> bytes:
-    """A sequence of a block; without a length it is the last one."""
+    """One sequence of a block; without `length` it is the last one."""
     count, match = len(literals), max(0, length - 4)
     out = bytearray([min(count, 15) << 4 | min(match, 15)])
     out += _more(count) + literals
@@ -92,7 +92,7 @@ def _more(count: int) -> bytes:
 
 
 def zstandard_frame(data: bytes) -> bytes:
-    """Data as a frame, by Python 3.14's module or the system's library."""
+    """Data as a zstd frame, made by Python 3.14's module or the system's library."""
     try:
         from compression import zstd
     except ImportError:
@@ -106,7 +106,7 @@ def zstandard_frame(data: bytes) -> bytes:
 
 
 def damaged(number: int) -> bytes:
-    """A fat binary by number, of one, two or three texts, with bytes exchanged, cut or put in."""
+    """A fat binary by number: one to three texts, with bytes exchanged, removed or inserted."""
     random = Random(f"fat binary {number}")
     text = b".version 7.8\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n"
     entries = [
@@ -120,7 +120,7 @@ def damaged(number: int) -> bytes:
     ]
     image = bytearray(container(*entries))
     for _ in range(random.randrange(4)):
-        # Most of what can be wrong is in the headers.
+        # Damage mostly matters in the headers.
         end = random.choice((len(image), 16 + _HEADER_BYTES))
         place = random.randrange(4 if random.random() < 0.9 else 0, end)
         image[place : place + 1] = random.choice(

@@ -17,17 +17,17 @@ HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def code(result):
-    """The code of a call that need not succeed."""
+    """The code of a call that may fail."""
     return result[0]
 
 
 def native(function):
-    """A ctypes callback as the driver takes it."""
+    """Convert a ctypes callback to the driver's type."""
     return driver.CUhostFn(ctypes.cast(function, ctypes.c_void_p).value)
 
 
 class Words:
-    """An array of 32-bit words in device memory, and what works on it."""
+    """An array of 32-bit words in device memory."""
 
     def __init__(self, count, value=0):
         self.count = count
@@ -37,7 +37,7 @@ class Words:
         ok(driver.cuStreamSynchronize(driver.CUstream(driver.CU_STREAM_LEGACY)))
 
     def read(self):
-        """The words, by a copy that waits for what is enqueued on blocking streams."""
+        """The words, copied after all work on blocking streams."""
         found = np.zeros(self.count, np.uint32)
         ok(driver.cuMemcpyDtoH(found.ctypes.data, self.address, self.bytes))
         return found.tolist()
@@ -86,7 +86,7 @@ class Kernels:
 
 
 def fill_params(words, value):
-    """A memset of all the words."""
+    """The parameters of a memset of all the words."""
     made = driver.CUDA_MEMSET_NODE_PARAMS()
     made.dst, made.value, made.elementSize = words.address, value, 4
     made.width, made.height, made.pitch = words.count, 1, 0
@@ -94,7 +94,7 @@ def fill_params(words, value):
 
 
 def copy_params(target, source, size_bytes):
-    """A plain copy between two of: words, and arrays of the host."""
+    """The parameters of a contiguous copy; each end is `Words` or a host array."""
     made = driver.CUDA_MEMCPY3D()
     for side, end in (("dst", target), ("src", source)):
         is_host = isinstance(end, np.ndarray)
@@ -154,7 +154,7 @@ class GraphText:
 
 
 def run(executable, stream, times=1):
-    """Launch and wait."""
+    """Launch `times` times and wait."""
     for _ in range(times):
         ok(driver.cuGraphLaunch(executable, stream))
     ok(driver.cuStreamSynchronize(stream))
@@ -168,12 +168,12 @@ def edges_of(graph):
 
 
 def nodes_of(graph):
-    """All nodes, by age."""
+    """All nodes, oldest first."""
     nodes, count = ok(driver.cuGraphGetNodes(graph, 64))
     return nodes[:count]
 
 
 def kinds_of(graph):
-    """The types of all nodes, by age, without their prefix."""
+    """The types of all nodes, oldest first, without their prefix."""
     prefix = "CU_GRAPH_NODE_TYPE_"
     return [ok(driver.cuGraphNodeGetType(n)).name.removeprefix(prefix) for n in nodes_of(graph)]

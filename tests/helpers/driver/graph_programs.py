@@ -1,7 +1,7 @@
 """Random programs over a few arrays: run serially in NumPy, as a graph by hand, and by capture.
 
 An op is (verb, target, source, number); it depends on the earlier ops that it conflicts with.
-`drop` takes one dependency out, (earlier, later): the bug that a test plants.
+`drop` removes one dependency (earlier, later): the bug that a test plants.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ schedulers = st.one_of(st.just("fifo"), st.integers(0, 1000).map("seed={}".forma
 
 @contextmanager
 def scheduler(text):
-    """The installed software GPU under another scheduler, for a while."""
+    """Inside the block, the installed software GPU uses another scheduler."""
     executor = _tables[0].machine.executor
     before, executor.scheduler = executor.scheduler, make_scheduler(text)
     try:
@@ -38,7 +38,7 @@ def scheduler(text):
 
 
 def serially(program):
-    """What every array holds in the end."""
+    """The final content of every array."""
     index = np.arange(COUNT, dtype=np.uint32)
     found = [np.zeros(COUNT, np.uint32) for _ in range(ARRAYS)]
     for verb, target, source, number in program:
@@ -61,7 +61,7 @@ def _reads(op):
 
 
 def dependencies(program, drop=None):
-    """For each op the earlier ones that it has to come after."""
+    """For each op, the earlier ops that it must come after."""
     found = []
     for later, op in enumerate(program):
         found.append(
@@ -78,7 +78,7 @@ def dependencies(program, drop=None):
 
 
 class Player:
-    """Arrays, streams and events to play programs on."""
+    """Arrays, streams and events that programs use."""
 
     def __init__(self, kernels):
         self.kernels = kernels
@@ -87,7 +87,7 @@ class Player:
         self.events = [ok(driver.cuEventCreate(2)) for _ in range(8 + STREAMS)]
 
     def close(self):
-        """Leave nothing behind."""
+        """Destroy the streams and events, and free the arrays."""
         for stream in self.streams:
             ok(driver.cuStreamDestroy(stream))
         for event in self.events:
@@ -115,7 +115,7 @@ class Player:
         return text.graph
 
     def by_capture(self, program, placement, drop=None):
-        """A graph from ops on several streams, which wait for each other by events."""
+        """A graph captured from several streams, which wait for each other by events."""
         origin = self.streams[0]
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
         ok(driver.cuStreamBeginCapture(origin, mode))
@@ -149,7 +149,7 @@ class Player:
                 self.kernels.launch_mix(stream, to, of, number)
 
     def play(self, graph, schedule, times=1):
-        """What the arrays hold after that many launches, from zeros."""
+        """The arrays' content after `times` launches that begin with zeros."""
         executable = ok(driver.cuGraphInstantiate(graph, 0))
         ok(driver.cuGraphDestroy(graph))
         with nullcontext() if schedule is None else scheduler(schedule):

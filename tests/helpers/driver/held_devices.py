@@ -1,4 +1,4 @@
-"""Fixtures of tests that hold work of a device back: a room's `conftest.py` takes them in."""
+"""Fixtures for tests that hold a device's work back; a room's `conftest.py` imports them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def latch(device: cs.Device) -> Iterator[Latch]:
 
 @contextmanager
 def engine_behind(latch: Latch, **options: Any) -> Iterator[cs.Engine]:
-    """A current engine; whatever the latch holds is let go before the engine closes."""
+    """A current engine. Work that the latch holds is released before the engine closes."""
     engine = cs.Engine(**options)
     with cs.use(engine):
         yield engine

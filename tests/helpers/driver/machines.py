@@ -1,4 +1,4 @@
-"""Machines of the software GPU beneath its driver, and crews of threads that use one at once."""
+"""Machines of the software GPU below its driver, and threads that use a machine at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CREW = 4
 
 
 def new_machine(**options: Any) -> Machine:
-    """A machine that compiles plainly, with its first device's primary context current here."""
+    """A machine with the scalar lowering; its first device's primary context is current here."""
     machine = Machine(compile_module=oracle.compile_module, **options)
     machine.is_initialized = True
     machine.push(machine.retain_primary(machine.device(0)))
@@ -22,7 +22,7 @@ def new_machine(**options: Any) -> Machine:
 
 
 def at_once(machine: Machine, work: Callable[[int], Any], count: int = CREW) -> None:
-    """`work(i)` on several threads from one moment on, with the same context current on each."""
+    """Call `work(i)` on several threads, all starting at once with the same context current."""
     context = machine.context()
 
     def body(index: int) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Programs that call a library of mathematics by C, with arrays in the software GPU's memory."""
+"""Programs that call a mathematics library from C, with arrays in the software GPU's memory."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ PRELUDE = """
 
 
 def run_mathematics(*parts: str, **environment: str) -> str:
-    """Run the parts, one behind the other, with the helpers above; what they printed at last.
+    """Run the parts one after the other, with the helpers above; return their output.
 
-    The program says by itself that it came to its end, and must end with status 0.
+    The program prints a line when it reaches its end, and must end with status 0.
     """
     body = "\n".join(textwrap.dedent(part) for part in (PRELUDE, *parts, "print('done')"))
     printed = run_driver(body, **environment)

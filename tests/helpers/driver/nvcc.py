@@ -1,4 +1,4 @@
-"""Native programs for tests: built by nvcc, where there is one, and run on the software GPU."""
+"""Native programs for tests: built by nvcc, if it is installed, and run on the software GPU."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from helpers.repository.checkout import ROOT
 
 DEADLINE_S = 300
-# A program gets none of what the tests themselves run with.
+# Variables of the tests themselves, which programs do not get.
 _OF_TESTS = ("PYTHONPATH", "CUDASYNC_SOFTGPU_DEVICES")
 PROGRAMS = ROOT / "tests" / "softgpu" / "native" / "programs"
 
 
 @cache
 def nvcc() -> list[str] | None:
-    """The command of an nvcc, as the suite of native programs finds it; None without one."""
+    """The nvcc command that the suite of native programs finds; None without nvcc."""
     program = "import json, bench.suites.native_compiler as c; print(json.dumps(c.nvcc_command()))"
     said = subprocess.run(
         [sys.executable, "-c", program],
@@ -48,7 +48,7 @@ def build(libraries: Path, source: Path, target: Path, *options: str) -> None:
 def run(
     libraries: Path, program: Path, *words: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program with the libraries, and without the variables of the tests themselves."""
+    """Run a program with the libraries, and without the tests' own variables."""
     clean = {name: value for name, value in os.environ.items() if name not in _OF_TESTS}
     return subprocess.run(
         [str(program), *words],

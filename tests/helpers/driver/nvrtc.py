@@ -1,7 +1,7 @@
-"""Whether NVRTC is here, for tests of CUDA C.
+"""Whether NVRTC is available, for tests of CUDA C.
 
-It comes with the tests' own packages, so a run without it is a red one. Only to the bindings of
-CUDA 12 it is not here: they do not take the NVRTC of 13, which is the one that pip finds.
+The tests' own packages include NVRTC, so a run without it fails. Only the bindings of CUDA 12 have
+none: they do not accept the NVRTC of CUDA 13, which pip installs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cudasync.errors import CudasyncError
 
 
 def _missing() -> str:
-    """Why there can not be one here, or ""."""
+    """The reason why NVRTC cannot be available, or ""."""
     if not str(cuda.bindings.__version__).startswith("12."):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""The library on devices that it has reset itself."""
+"""Resets of all devices by the library itself."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import cudasync as cs
 
 
 def begin_anew() -> None:
-    """Tests of the software GPU reset devices by the driver, and the library goes on with memory
-    that is gone then. It is told here."""
+    """Tests of the software GPU reset devices by the driver, and so free memory that the library
+    still uses. A reset by the library tells it so."""
     with suppress(cs.CudasyncError):
-        # What those left behind is nobody's affair.
+        # Errors of earlier tests are ignored.
         cs.waitall()
     for ordinal in range(cs.device_count()):
         cs.Device(ordinal).reset()

@@ -1,4 +1,4 @@
-"""Capturing streams in tests: the calls, and what a capture is like that went wrong."""
+"""Stream capture in tests: the calls, and the check of an invalidated capture."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def status(stream):
 
 
 def is_invalid_until_its_end(stream):
-    """True of a capture that something went wrong in; it is ended."""
+    """True if the capture is invalidated, and ending it gives the documented error."""
     assert status(stream) == INVALIDATED
     ended = driver.cuStreamEndCapture(stream)
     assert int(ended[1] or 0) == 0

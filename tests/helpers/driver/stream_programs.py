@@ -1,4 +1,4 @@
-"""Random programs on streams of a machine, and what CUDA promises of their order."""
+"""Random programs on streams of a machine, and the order that CUDA promises for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STREAMS = 4
 
 
 class Note(Command):
-    """Writes its number into the trace, perhaps after a few turns."""
+    """A command that writes its number into the trace, perhaps after a few turns."""
 
     __slots__ = ("number", "trace", "yields")
 
@@ -40,10 +40,10 @@ programs = st.lists(steps, max_size=30)
 
 
 def play(program, scheduler, *, skip_wait=None):
-    """Run a program; the trace, and the pairs (earlier, later) that CUDA promises.
+    """Run a program; return the trace and the pairs (earlier, later) that CUDA promises.
 
-    Stream 0 is the legacy default stream, 1 a blocking one, the others are non-blocking. The
-    promises are worked out here in the plainest way, from the set of all that comes before.
+    Stream 0 is the legacy default stream, 1 is blocking, the others are non-blocking. The promises
+    are computed in the plainest way, from the sets of all predecessors.
     """
     machine = Machine(total_bytes=1 << 16, scheduler=scheduler)
     machine.push(machine.retain_primary(machine.device(0)))
@@ -72,7 +72,8 @@ def play(program, scheduler, *, skip_wait=None):
                 recorded[what] = set(before[index])
                 verbs.record(events[what], stream)
             case "wait" if events[what].since_us >= 0:
-                # A wait for an event that was never recorded enqueues nothing, so joins nothing.
+                # A wait for an event that was never recorded enqueues nothing, so it joins no
+                # stream.
                 join(index)
                 before[index] |= recorded[what]
                 if number != skip_wait:

@@ -1,6 +1,6 @@
-"""What a texture fetch gives, in NumPy, by the formulas of the CUDA programming guide.
+"""Texture fetches in NumPy, by the formulas of the CUDA programming guide.
 
-Everything is of many points at once: coordinates are vectors, and a fetch gives (points, 4).
+All functions handle many points at once: coordinates are vectors, and a fetch gives (points, 4).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ F = np.float32
 
 @dataclass
 class Texture:
-    """`levels` hold raw texels: (slices, rows, width, channels). Modes are by axis, x first."""
+    """`levels` hold raw texels: (slices, rows, width, channels). Modes are listed by axis, x
+    first."""
 
     levels: list[np.ndarray]
     modes: tuple[int, int, int] = (CLAMP, CLAMP, CLAMP)
@@ -40,7 +41,7 @@ class Texture:
         return of.kind in "iu" and (self.reads_integers or of.itemsize == 4)
 
     def _decode(self, raw):
-        """As (slices, rows, width, 4) of what a fetch gives for one texel."""
+        """The fetched values of all texels, as (slices, rows, width, 4)."""
         channels, of = raw.shape[-1], raw.dtype
         if self.gives_integers:
             found, one = raw.astype(np.int64).astype(np.uint32).view(np.int32), 1
@@ -61,7 +62,7 @@ class Texture:
     # Places
 
     def _axis(self, at, size, mode):
-        """The two indices at a coordinate, -1 for the border, and the weight of the second."""
+        """The coordinate along one axis, wrapped or mirrored, in texels."""
         at = at.astype(F)
         if self.is_normalised or self.is_cube:
             if mode == WRAP:
@@ -73,10 +74,10 @@ class Texture:
         return at
 
     def _indices(self, at, size, mode, *, is_linear):
-        """(first, second, weight) of texels around `at`, which is in texels."""
+        """(first, second, weight) of the texels around `at`, which is in texels."""
         if is_linear:
             at = at - F(0.5)
-        # What is no number is beyond the texture: that is ours, and nobody's formula.
+        # A NaN coordinate lies beyond the texture. This is our choice; the guide has no formula.
         at = np.clip(np.where(np.isnan(at), F(np.inf), at), F(-(2**24)), F(2**24))
         first = np.floor(at)
         weight = (np.rint((at - first) * F(256)) / F(256)).astype(F)
@@ -86,7 +87,7 @@ class Texture:
     def _inside(self, index, size, mode):
         is_out = (index < 0) | (index >= size)
         if mode == WRAP and (self.is_normalised or self.is_cube):
-            # A coordinate has been brought into the texture, so a neighbour is one around at most.
+            # The coordinate was wrapped already, so a neighbour is at most one texture size away.
             around = np.where(index < 0, index + size, index - size)
             index = np.where(is_out, around, index)
         found = np.clip(index, 0, size - 1)
@@ -103,7 +104,7 @@ class Texture:
     # Fetches
 
     def fetch(self, coordinates, layer=None, level=0):
-        """By whole coordinates."""
+        """Fetch by integer coordinates."""
         return self._texels(level, self._whole(coordinates, layer, level))
 
     def _whole(self, coordinates, layer, level):
@@ -115,7 +116,7 @@ class Texture:
         return self._filled(found, layer, level)
 
     def _filled(self, indices, layer, level):
-        """Zeros for axes that there are not, and the layer in the place of z."""
+        """Add zeros for missing axes, and put the layer in the place of z."""
         count = len(indices[0])
         whole = [*indices, *[np.zeros(count, np.int64)] * (3 - len(indices))]
         if layer is not None:
@@ -123,7 +124,7 @@ class Texture:
         return whole
 
     def sample(self, coordinates, layer=None, level=0):
-        """By coordinates that are floats, from one level."""
+        """Fetch by float coordinates from one level."""
         sizes = self.levels[level].shape[2::-1]
         axes = []
         for at, size, mode in zip(coordinates, sizes, self.modes, strict=False):
@@ -135,7 +136,7 @@ class Texture:
             return self._texels(level, self._filled([axis[0] for axis in axes], layer, level))
         total = None
         for sides in product((0, 1), repeat=len(axes)):
-            sides = sides[::-1]  # x goes fastest.
+            sides = sides[::-1]  # x varies fastest.
             chosen = [axis[side] for axis, side in zip(axes, sides, strict=True)]
             weight = F(1)
             for (_, _, w), side in zip(axes, sides, strict=True):
@@ -145,7 +146,7 @@ class Texture:
         return total
 
     def at_detail(self, coordinates, detail, layer=None):
-        """As `sample`, from the level or levels of a level of detail."""
+        """Like `sample`, from the one or two levels nearest to a level of detail."""
         last = len(self.levels) - 1
         detail = np.asarray(detail, F) + F(self.bias)
         detail = np.clip(np.clip(detail, *map(F, self.clamps)), F(0), F(last))
@@ -160,7 +161,7 @@ class Texture:
         return np.where(part == 0, near, near * (F(1) - part) + far * part)
 
     def gather(self, coordinates, channel, layer=None):
-        """One channel of the four texels of a linear fetch, counter-clockwise from lower left."""
+        """One channel of a linear fetch's four texels, counter-clockwise from the lower left."""
         sizes = self.levels[0].shape[2::-1]
         x, y = (
             self._indices(self._axis(np.asarray(at), size, mode), size, mode, is_linear=True)
@@ -172,7 +173,7 @@ class Texture:
 
 
 def face_of(direction):
-    """The face of a cube that each direction meets, and where on it, from 0 to 1."""
+    """The face of a cube that each direction hits, and the position on it, from 0 to 1."""
     x, y, z = (np.asarray(each, F) for each in direction)
     ax, ay, az = abs(x), abs(y), abs(z)
     is_x = (ax >= ay) & (ax >= az)

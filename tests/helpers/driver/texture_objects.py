@@ -1,4 +1,4 @@
-"""Arrays, objects and kernels for tests of textures, through the real cuda.bindings."""
+"""Arrays, objects and kernels for texture tests, through the real cuda.bindings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMATS = {
     "float16": F.CU_AD_FORMAT_HALF,
     "float32": F.CU_AD_FORMAT_FLOAT,
 }
-# What a thread reads: floats, then integers.
+# The input of a thread: floats, then integers.
 POINT = np.dtype([("f", np.float32, 10), ("i", np.int32, 6)])
 
 _KERNEL = """
@@ -70,7 +70,7 @@ _LOADS = "".join(
 
 
 def kernel_text(body, declared=""):
-    """A kernel whose threads have %f0.. and %i0.. of their own, and give %r0 to %r3."""
+    """A kernel. Its threads get their own %f0.. and %i0.., and return %r0 to %r3."""
     return _KERNEL.format(body=body, loads=_LOADS, declared=declared)
 
 
@@ -79,7 +79,7 @@ def _scalar(text):
     return compile_module(parse(text), memcheck=True)
 
 
-# Objects, arrays and what tests make themselves: to the scalar lowering all is one allocation.
+# Objects, arrays and arrays of the tests: one allocation for the scalar lowering.
 _EVERYWHERE = AllocationSnapshot([(4096, 2**47)])
 
 
@@ -87,7 +87,7 @@ SCALAR, VECTOR, BOTH = "scalar", "vector", "both"
 
 
 def run(body, handle, points, *, by=BOTH):
-    """What each point gets, as (points, 4) words; of both lowerings, they must agree."""
+    """The result of each point, as (points, 4) words. With both lowerings, they must agree."""
     text = kernel_text(body)
     count = len(points)
     size = min(64, count)
@@ -152,7 +152,7 @@ def mipmapped_of(levels, dimensions, flags=0):
 
 
 def upload(array, raw, *, back=False):
-    """Copy (slices, rows, width, channels) to an array, or from it."""
+    """Copy (slices, rows, width, channels) to an array, or back from it."""
     slices, rows, width, channels = raw.shape
     row = width * channels * raw.itemsize
     what = driver.CUDA_MEMCPY3D()
@@ -182,7 +182,7 @@ def mipmap_resource(mipmap):
 
 
 def sampling_of(model):
-    """CUDA_TEXTURE_DESC as the model reads."""
+    """The CUDA_TEXTURE_DESC of a model."""
     what = driver.CUDA_TEXTURE_DESC()
     what.addressMode = [driver.CUaddress_mode(mode) for mode in model.modes]
     what.filterMode = driver.CUfilter_mode(int(model.is_linear))
@@ -206,7 +206,7 @@ def texture_of(levels, dimensions, *, flags=0, **sampling):
 
 
 def texels(random, dtype, shape):
-    """Random texels, with the ends of their range among them."""
+    """Random texels, including both ends of their range."""
     dtype = np.dtype(dtype)
     if dtype.kind == "f":
         return random.standard_normal(shape).astype(dtype)
@@ -217,7 +217,7 @@ def texels(random, dtype, shape):
 
 
 def points(random, count, size, *, is_normalised):
-    """Places in and around a texture of `size`: (x, y, z), on a grid of 1/512 of a texel."""
+    """Points in and around a texture of `size`: (x, y, z), on a grid of 1/512 of a texel."""
     found = np.zeros(count, POINT)
     for axis, length in enumerate(size):
         at = random.integers(-2 * length * 512, 3 * length * 512, count) / 512

@@ -1,7 +1,7 @@
-"""A client of the driver with many threads: each checks what it computes, to the bit.
+"""A client of the driver with many threads, each of which checks its results bit by bit.
 
-Each loads modules, allocates, copies, launches on streams of its own, records and waits for
-events, captures graphs and frees, as its seed decides. All count in two words that they share.
+Each thread loads modules, allocates, copies, launches on its own streams, records and awaits
+events, captures graphs and frees, as its seed decides. All threads count in two shared words.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cuda.bindings import driver
 from helpers.concurrency.thread_crew import together
 from helpers.driver.call_results import ok
 
-# Texts that differ in a comment: more than the driver remembers.
+# Texts that differ in a comment: more than the driver caches.
 TEXTS = 100
 WORDS = 256
 BLOCK = 64
-# What is captured on other threads meanwhile is nobody's business.
+# Captures do not restrict other threads.
 THREAD_LOCAL = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
 POINTER, UNSIGNED = ctypes.c_void_p, ctypes.c_uint32
@@ -60,19 +60,20 @@ PTX = """.version 6.4
 
 
 def mixed(words: np.ndarray[Any, Any], factor: int) -> np.ndarray[Any, Any]:
-    """What the kernel makes of `words`."""
+    """The kernel's result for `words`."""
     return words * np.uint32(factor) + np.arange(WORDS, dtype=np.uint32)
 
 
 class Client:
-    """The threads, and what they share: a count, and a library in whose variable they count too."""
+    """The threads and their shared state: a count, and a library with a variable that counts
+    too."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._context = ok(driver.cuCtxGetCurrent())
         self.count = int(ok(driver.cuMemAlloc(4)))
         ok(driver.cuMemsetD32(self.count, 0, 1))
-        # It returns before the word is written, and streams that do not block may be ahead of it.
+        # The memset returns before it writes, and non-blocking streams may run ahead of it.
         ok(driver.cuCtxSynchronize())
         text = PTX.format(number="a library").encode()
         self._library = ok(driver.cuLibraryLoadData(text, [], [], 0, [], [], 0))
@@ -80,7 +81,7 @@ class Client:
         self.launched: list[bool] = []
 
     def run(self, threads: int, goes_on: Callable[[int], bool]) -> int:
-        """Rounds on each thread while `goes_on(rounds)`; how many launches there were."""
+        """Run rounds on each thread while `goes_on(rounds)`; return the number of launches."""
 
         def body(index: int) -> Callable[[], None]:
             def work() -> None:
@@ -102,7 +103,7 @@ class Client:
         return len(self.launched)
 
     def kernel(self, chance: random.Random) -> tuple[Any, Any]:
-        """A kernel, and the module that is to be unloaded; no module where it is the library's."""
+        """A kernel and the module to unload; the module is None for the library's kernel."""
         if chance.random() < 0.4:
             return driver.CUfunction(int(self._kernel)), None
         text = PTX.format(number=chance.randrange(TEXTS)).encode()
@@ -117,7 +118,7 @@ class Client:
 
 
 class Round:
-    """What a thread does from one of its allocations to the free."""
+    """One thread's work from an allocation to the free."""
 
     def __init__(self, client: Client, chance: random.Random) -> None:
         self._client = client
@@ -141,7 +142,7 @@ class Round:
         ]
 
     def run(self) -> None:
-        """Copy in, launch, copy out and compare; then end all of it."""
+        """Copy in, launch, copy out and compare; then destroy and free everything."""
         chance, size = self._chance, 4 * WORDS
         first, second = self._streams
         words = np.arange(WORDS, dtype=np.uint32) + np.uint32(chance.randrange(1 << 31))
@@ -221,6 +222,6 @@ class Round:
 
 
 def until(seconds: float) -> Callable[[int], bool]:
-    """For `Client.run`: so long, and each thread at least once."""
+    """For `Client.run`: go on for `seconds`, and for at least one round on each thread."""
     end = time.monotonic() + seconds
     return lambda rounds: not rounds or time.monotonic() < end

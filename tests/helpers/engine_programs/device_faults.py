@@ -1,9 +1,9 @@
-"""What a device fault may harm, and what it must not: judging programs with a step `Wild`.
+"""The permitted and the forbidden damage of a device fault: judging programs with a step `Wild`.
 
-What depends on the step carries its failure, on any device: these ops fail as they do serially.
-When a device is lost, its unfinished ops fail, too, whichever these were. So every other op gives
-what it gives serially or fails, and one that has nothing to do with that device does not fail.
-An operator there may be refused when it is called, and then is no part of the program.
+Ops that depend on the step carry its failure, on any device, and fail as they do serially. When a
+device is lost, any of its unfinished ops fail too. So every other op gives its serial result or
+fails. An op that does not depend on that device must not fail. An operator on that device may be
+refused at its call, and then is not part of the program.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import cudasync as cs
 
 
 def differences_after_fault(program: Program, setting: Setting) -> list[str]:
-    """What was harmed without need, and what was not well again once the device was reset."""
+    """The unnecessary damage, and the state that was not good again after the reset."""
     try:
         with open_engine(setting) as engine:
             found = _run(program, setting, engine)
@@ -55,7 +55,7 @@ def _run(program: Program, setting: Setting, engine: cs.Engine) -> list[str]:
         for id_ in runner.refused
         if not _is_on(lost, program.pushes[int(id_)].step.target, runner)
     ]
-    # To the rest it is as if they were not there.
+    # The rest of the run is judged as if the refused steps did not exist.
     run.order = [id_ for id_ in run.order if id_ not in runner.refused]
     del runner
     lost.reset()
@@ -81,7 +81,7 @@ def _tamed(push: Push) -> Push:
 
 
 def _harmed(program: Program, run: Run, ordinal: int) -> list[str]:
-    """Compare a run with the model wherever the lost device had no part in it."""
+    """Compare a run with the model, except where the lost device took part."""
     count = cs.device_count()
     lost = {("d", i) for i, d in enumerate(program.devices) if d % count == ordinal}
     expected = Model(program).run(run.order)
@@ -118,7 +118,7 @@ def _is_failure(result: object) -> bool:
 def _spared(
     program: Program, order: Sequence[str], lost: set[tuple[str, int]], has_failed: set[str]
 ) -> tuple[set[str], set[tuple[str, int, int]]]:
-    """The steps that have nothing to do with lost arrays, and the elements that have."""
+    """The steps that do not depend on lost arrays, and the elements that do."""
     tainted: set[tuple[str, int, int]] = set()
     spared = set()
     steps = program.by_id()
@@ -139,11 +139,11 @@ def _spared(
             tainted |= written
         else:
             spared.add(id_)
-            # A step that fails by itself leaves what was there.
+            # A step that fails by itself leaves the old content.
             if id_ not in has_failed:
                 tainted -= written
     for id_ in list(spared):
-        # What it returns is what came of the ops that it pushed.
+        # A step returns the results of the ops that it pushed.
         if any(each.startswith(f"{id_}.") and each not in spared for each in order):
             spared.discard(id_)
     return spared, tainted

@@ -1,6 +1,6 @@
 """Random programs that lose a device, as Hypothesis strategies: one step of each is `Wild`.
 
-Each step is one op on one device, or several of the same, so that what is harmed can be told.
+Each step is one op on one device, or several such ops, so that the judge can tell the damage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from helpers.engine_programs.steps import (
 from helpers.engine_programs.strategies import Room, bodies, kinds, pushes, rooms
 from hypothesis import strategies as st
 
-# Data on its way from device to device, and who asks for it.
+# Steps that move data between devices, and steps that ask for it.
 _CROSSING = ("copy",) * 5 + (
     "mix",
     "add",
@@ -38,7 +38,7 @@ _CROSSING = ("copy",) * 5 + (
     "wait",
     "batch",
 )
-# Operators beside a device that is lost: each op of a step is on one device, or on the CPU.
+# Operators beside a lost device: each op of a step is on one device, or on the CPU.
 _LOSING = (
     *("total", "inner", "add") * 2,
     *("copy",) * 5,
@@ -50,7 +50,7 @@ _DEVICES = ((0, 1), (1, 0), (0, 1, 2), (2, 0, 1), (0, 0, 1), (0, 1, 1))
 
 @st.composite
 def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
-    """A program with one step, somewhere, that takes its device down."""
+    """A program with one step, at any place, that faults and loses its device."""
     room = replace(draw(rooms), loses_device=True)
     program = draw(bodies(room, max_steps, kinds(ordered=False, fails=False), True, threads))
     return _with_wild(draw, room, program, threads)
@@ -58,7 +58,7 @@ def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
 
 @st.composite
 def crossing_programs(draw, max_steps: int = 16) -> Program:
-    """A program of copies between devices, one of which is taken down, mostly early."""
+    """A program of copies between devices, one of which is lost, mostly early."""
     room = Room(draw(st.sampled_from(_DEVICES)), hosts=3, tokens=1, loses_device=True)
     program = draw(bodies(room, max_steps, _CROSSING, False, 1))
     return _with_wild(draw, room, program, 1, most=max_steps // 4)
@@ -66,8 +66,8 @@ def crossing_programs(draw, max_steps: int = 16) -> Program:
 
 @st.composite
 def computing_faults(draw, max_steps: int = 16) -> Program:
-    """A program mostly of operators, reductions and products among them, on several devices and the
-    CPU, with a kernel that takes one of the devices down."""
+    """A program mostly of operators, reductions and products, on several devices and the CPU. One
+    kernel faults and loses a device."""
     room = Room(draw(st.sampled_from(_DEVICES)), hosts=3, tokens=1, loses_device=True)
     program = draw(bodies(room, max_steps, _LOSING, False, 1))
     if draw(st.booleans()):
@@ -79,7 +79,7 @@ def computing_faults(draw, max_steps: int = 16) -> Program:
 
 
 def _escapes(devices: tuple[int, ...]) -> list[tuple[Step, ...]]:
-    """What is lost is copied to another device, where a reduction or a product takes it in."""
+    """Chains in which lost data is copied to another device, for a reduction or a product there."""
     half = LENGTH // 2
     chains: list[tuple[Step, ...]] = []
     for lost, to in permutations(range(len(devices)), 2):
@@ -94,7 +94,7 @@ def _escapes(devices: tuple[int, ...]) -> list[tuple[Step, ...]]:
 def _with_wild(
     draw, room: Room, program: Program, threads: int, most: int | None = None
 ) -> Program:
-    """With a wild step among the pushes, after `most` of them at most."""
+    """Insert a wild step among the pushes, after at most `most` of them."""
     wild = draw(pushes(room, ("wild",), False, threads))
     count = len(program.pushes)
     place = draw(st.integers(0, count if most is None else min(most, count)))
@@ -103,7 +103,8 @@ def _with_wild(
 
 
 def _without_batched_notes(push: Push) -> Push:
-    """A device that is lost takes a batch with it, and so its notes: logs could not be judged."""
+    """Remove notes from batches: a lost device takes a batch's notes too, so logs could not be
+    judged."""
     step = push.step
     if isinstance(step, Batch):
         step = Batch(tuple(each for each in step.inner if not isinstance(each.step, Note)))

@@ -1,4 +1,4 @@
-"""Random programs of functions on the host, some of which fail."""
+"""Random programs of host functions, some of which fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 @st.composite
 def host_programs(draw, max_steps: int = 20) -> Program:
-    """A program of functions on the host, some of which fail."""
+    """Draw a program of host functions, some of which fail."""
     room = replace(draw(rooms), hosts=draw(st.integers(1, 2)), has_parts=True)
     kinds = ("host mix", "host mix", "set", "set", "set", "note", "fail")
     body = draw(bodies(room, max_steps, kinds, True, 1))

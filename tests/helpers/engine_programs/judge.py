@@ -1,4 +1,4 @@
-"""Judging what an engine made of a program: against the model, and by the trace."""
+"""Judging an engine's run of a program: by the model and by the trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import cudasync as cs
 
 
 def check(program: Program, setting: Setting, *, trace: bool = False) -> None:
-    """Run a program on an engine; AssertionError with what was wrong and how to replay it."""
+    """Run a program on an engine; an AssertionError says what was wrong and how to replay it."""
     found = differences(program, setting, trace=trace)
     assert not found, "\n".join([*found, replay_line(program, setting)])
 
@@ -31,7 +31,7 @@ def replay_line(program: Program, setting: Setting) -> str:
 
 
 def differences(program: Program, setting: Setting, *, trace: bool = False) -> list[str]:
-    """What an engine did otherwise than the serial meaning of the program has it."""
+    """The differences between an engine's run and the serial meaning of the program."""
     entries: list[cs.TraceEntry] = []
     try:
         with open_engine(setting, trace=trace) as engine:
@@ -47,18 +47,18 @@ def differences(program: Program, setting: Setting, *, trace: bool = False) -> l
 
 
 def reset_devices() -> None:
-    """A missing order may have lost a device, and the next program is to have its own faults."""
+    """A wrong order may have lost a device, and the next program must start without faults."""
     for ordinal in range(cs.device_count()):
         cs.Device(ordinal).reset()
 
 
 def compare(program: Program, run: Run) -> list[str]:
-    """Where a run and the model differ, given the order that the pushes took effect in."""
+    """The differences between a run and the model, in the order in which the pushes took effect."""
     return [*misplaced(program, run), *unequal(Model(program).run(run.order), run)]
 
 
 def unequal(expected: Outcome, seen: Outcome) -> list[str]:
-    """What two outcomes do not have in common."""
+    """The differences between two outcomes."""
     found = []
     for name in ("device", "host", "logs", "versions"):
         pairs = zip(getattr(expected, name), getattr(seen, name), strict=True)
@@ -76,7 +76,7 @@ def unequal(expected: Outcome, seen: Outcome) -> list[str]:
 
 
 def misplaced(program: Program, run: Run) -> list[str]:
-    """Ops whose number is not their place: every thread's own order is part of the total order."""
+    """Ops with a wrong number: the total order must contain the order of every thread."""
     found = []
     if len(set(run.numbers.values())) < len(run.numbers):
         found.append(f"two ops have the same number: {run.numbers}")
@@ -99,10 +99,9 @@ def _descents(ids: Sequence[str], numbers: dict[str, int]) -> list[str]:
 
 
 def violations(program: Program, order: Iterable[str], trace: Iterable[cs.TraceEntry]) -> list[str]:
-    """What the trace shows amiss: an op that ran twice, and pairs of steps that ran at once, or in
-    the wrong order, though one writes what the other uses.
+    """Errors in the trace: ops that ran twice, conflicting steps that overlap or are misordered.
 
-    Only steps on the same clock are compared: each device has one, the workers have one.
+    Only steps on the same clock are compared: each device has a clock, the workers share one.
     """
     entries: dict[str, cs.TraceEntry] = {}
     found = []
@@ -123,7 +122,7 @@ def violations(program: Program, order: Iterable[str], trace: Iterable[cs.TraceE
 
 
 def _clock(entry: cs.TraceEntry) -> str:
-    """Timelines of a device are called "device N ..."."""
+    """The clock of an entry. Timelines of a device are called "device N ..."."""
     return "host" if entry.kind == "host" else " ".join(entry.timeline.split()[:2])
 
 
@@ -134,7 +133,7 @@ class _Use(NamedTuple):
 
 
 def _uses(program: Program, order: Iterable[str]) -> Iterator[_Use]:
-    """What each step touches; an array that was renewed counts as another one."""
+    """The accesses of each step. An array that was renewed counts as another array."""
     pushes = program.by_id()
     lives = [0] * len(program.devices)
 

@@ -1,8 +1,8 @@
-"""A program: a few random programs under each of many schedules, each in a process of its own.
+"""A program: some random programs under each of many schedules, each in its own process.
 
-A process has one schedule for its whole life, so each is forked before it has chosen its driver:
-what takes long to import is there already. The last line says which seeds failed, and those before
-it how to look again.
+A process has one schedule for its whole life, so each is forked before it chooses its driver. The
+forked process already has the slow imports. The last line names the seeds that failed, and the
+lines before it say how to replay them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ any_programs = st.one_of(
 
 
 def look(number: int) -> int:
-    """Run some programs under `seed=number`; how many differ from what they mean."""
+    """Run some programs under `seed=number`; return how many go wrong."""
     os.environ["CUDASYNC_SOFTGPU_SCHEDULER"] = f"seed={number}"
     found: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What the ops of random programs call: one Python function for each kind of step."""
+"""Functions for the ops of random programs: one Python function for each kind of step."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from cudasync.testing import HostLatch
 if TYPE_CHECKING:
     from helpers.engine_programs.runner import Runner
 
-# Only what hangs takes longer.
+# Only an op that hangs takes longer.
 PATIENCE_S = 30.0
 
 
 class Planned(Exception):
-    """What a step that fails raises."""
+    """The exception of a step that fails."""
 
 
 def function_of(run: Runner, id_: str, step: Step):
-    """What an op of this step calls; it holds on to no more than it needs."""
+    """The function of this step's op. It refers to no more objects than it needs."""
     match step:
         case Mix(target, source, factor):
             x, y = run.numbers(target), run.numbers(source)

@@ -1,4 +1,4 @@
-"""Where steps of random programs read and write: views of arrays, and tokens."""
+"""Places that steps of random programs read and write: views of arrays, and tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CPU_ARRAY = 2
 class View:
     """`array[start:stop:step]` of device array ("d") or host array ("h") number `index`.
 
-    Of the host's, number `CPU_ARRAY` is one of ours on the CPU, the others are NumPy's.
+    Host array number `CPU_ARRAY` is one of ours on the CPU, the others are NumPy's.
     """
 
     space: str
@@ -32,7 +32,8 @@ class View:
 
     @property
     def span(self) -> slice:
-        """From the first to the last byte touched: what the engine keeps hazards on."""
+        """The elements from the first to the last one touched. The engine keeps hazards on this
+        range."""
         elements = self.elements
         return slice(min(elements), max(elements) + 1)
 
@@ -55,7 +56,7 @@ class View:
 
 @dataclass(frozen=True)
 class Token:
-    """A pure variable, with a log that only ops which name it touch."""
+    """A pure variable with a log that only ops naming the token touch."""
 
     index: int
 

@@ -1,7 +1,7 @@
-"""Bugs to plant: each makes one decision of the engine wrong, and must be found.
+"""Bugs to plant: each makes one decision of the engine wrong, and the tests must find it.
 
-`plant(name, put)` puts a wrong attribute in place by `put(owner, attribute, value)`: `setattr` in a
-process of its own, `monkeypatch.setattr` in a test.
+`plant(name, put)` installs a wrong attribute by `put(owner, attribute, value)`: `setattr` in its
+own process, `monkeypatch.setattr` in a test.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _push = cs.Engine._push
 
 
 def _is_meant(engine: cs.Engine, kwargs: dict[str, Any]) -> bool:
-    """The serial engine stays as it is, and so does what arrays need for themselves."""
+    """Whether to break this push: not on the serial engine, and not for an array's internal ops."""
     return engine.mode != "serial" and kwargs["name"].startswith("step ")
 
 
 def _without(word: str) -> Callable[..., cs.Op]:
-    """A push that forgets what was said under `word`."""
+    """A push that drops its argument `word`."""
 
     def push(self, fn, kind, **kwargs) -> cs.Op:
         return _push(self, fn, kind, **kwargs | ({word: ()} if _is_meant(self, kwargs) else {}))
@@ -45,7 +45,7 @@ def _without(word: str) -> Callable[..., cs.Op]:
 
 
 def _first_elements(self, fn, kind, **kwargs) -> cs.Op:
-    """A push that takes a view for its first element, as if its address were all of it."""
+    """A push that takes a view for its first element, as if its address were the whole view."""
 
     def shortened(things: Iterable[Any]) -> list[Any]:
         sliced = (cs.Array, np.ndarray)
@@ -57,7 +57,7 @@ def _first_elements(self, fn, kind, **kwargs) -> cs.Op:
 
 
 def _twice(self, fn, kind, **kwargs) -> cs.Op:
-    """A push whose op runs twice now and then."""
+    """A push that makes the op run its function twice."""
 
     def again(*stream):
         fn(*stream)
@@ -67,17 +67,17 @@ def _twice(self, fn, kind, **kwargs) -> cs.Op:
 
 
 def _slowly(self, fn, *, reads=(), writes=(), name=None, priority=0, device=None, pool=None):
-    """A push that goes through `_push`, where the others are planted, whatever it is given."""
+    """A push that always goes through `_push`, where the other bugs are planted."""
     return self._push_any(fn, reads, writes, name, priority, device, pool)
 
 
 def _backwards(number: Any) -> property:
-    """The number of an op with its sign turned round."""
+    """The number of an op with the opposite sign."""
     return property(lambda op: -number.__get__(op), lambda op, n: number.__set__(op, n))
 
 
 def _without_reads(op: DeviceOp, ranges: IntervalMap) -> histories.Found | None:
-    """What a launch touches, but for what it only reads."""
+    """The accesses of a launch, without those that only read."""
     found = _find(op, ranges)
     if found is None:
         return None
@@ -86,13 +86,13 @@ def _without_reads(op: DeviceOp, ranges: IntervalMap) -> histories.Found | None:
 
 
 def _first_of_all(self, accesses: Any) -> None:
-    """A union of which only what came first counts."""
+    """A union that counts only its first accesses."""
     if not (self._read or self._written or self._variables_read or self._variables_written):
         _add(self, accesses)
 
 
 def _call_all(batch: tuple[Iterable[tuple[Any, ...]], Any]) -> list[Any]:
-    """A batch that calls what comes behind a step that failed, and then fails."""
+    """A batch that calls the steps behind a failed step too, and then fails."""
     steps, op = batch
     results: list[Any] = []
     errors = []
@@ -108,12 +108,12 @@ def _call_all(batch: tuple[Iterable[tuple[Any, ...]], Any]) -> list[Any]:
 
 
 def _operator_without(module: Any, word: int) -> Callable[..., cs.Op]:
-    """A push of a generated kernel that forgets what it reads (0), or what it writes (2)."""
+    """A push of a generated kernel that drops its reads (0) or its writes (2)."""
     push = module._push
 
     def forget(engine, fn, accesses, *rest) -> cs.Op:
         (only_read, updated, written), *others = accesses
-        # An update reads, too.
+        # An update reads too.
         kept = ((), (), (*updated, *written)) if word == 0 else ((*only_read, *updated), (), ())
         return push(engine, fn, (kept, *others), *rest)
 
@@ -121,7 +121,7 @@ def _operator_without(module: Any, word: int) -> Callable[..., cs.Op]:
 
 
 def _host_plan_without(module: Any, word: str) -> Callable[[], Any]:
-    """What a plan for the CPU takes for its engine: pushes to it forget what it says of `word`."""
+    """A stand-in for a CPU plan's engine. Pushes to it drop the argument `word`."""
     current_engine = module.current_engine
 
     class Forgetful:
@@ -136,7 +136,7 @@ def _host_plan_without(module: Any, word: str) -> Callable[[], Any]:
 
 
 def _short_op_without(word: str) -> Callable[..., cs.Op]:
-    """A push of a short op on the CPU that forgets what it reads, or what it writes."""
+    """A push of a short op on the CPU that drops its reads or its writes."""
     push = inline_execution.push
 
     def forget(engine, fn, regions, *rest) -> cs.Op:
@@ -151,7 +151,7 @@ _add = Union.add
 _find = histories.find
 _DOOR = (cs.Engine, "push", _slowly)
 _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
-    # At the door: whatever the engine is like inside.
+    # In the public interface, whatever the engine is like inside.
     "reads are forgotten": ((cs.Engine, "_push", _without("reads")), _DOOR),
     "writes are forgotten": ((cs.Engine, "_push", _without("writes")), _DOOR),
     "a view counts as its first element": ((cs.Engine, "_push", _first_elements), _DOOR),
@@ -160,7 +160,7 @@ _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
         (PlainOp, "number", _backwards(PlainOp.number)),
         (FullOp, "number", _backwards(FullOp.number)),
     ),
-    # Inside.
+    # Inside the engine.
     "a launch forgets what it reads": ((histories, "find", _without_reads),),
     "a launch is taken to be behind all streams": (
         (stream_affinity, "_is_behind", lambda timeline, before: True),
@@ -185,7 +185,7 @@ _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
 }
 NAMES = tuple(_BUGS)
 
-# What operators say of themselves: only programs with operators show it.
+# Declarations of operators: only programs with operators show these bugs.
 _BUGS |= {
     "an operator forgets what it reads": ((plan, "_push", _operator_without(plan, 0)),),
     "an operator forgets what it writes": ((plan, "_push", _operator_without(plan, 2)),),
@@ -217,12 +217,12 @@ OPERATORS = tuple(name for name in _BUGS if name not in NAMES)
 
 
 def _fails_by_all(op: DeviceOp, before: Any, sources: Any, streams: Any) -> None:
-    """A doubt that takes whatever an op comes after for a source."""
+    """A doubt that blames all predecessors of an op."""
     _begin(op, before, tuple(before), streams)
 
 
 _begin = in_doubt.begin
-# These need a device that is lost.
+# These bugs need a lost device.
 _BUGS |= {
     "a fault stays on its device": ((in_doubt, "begin", lambda *_: None),),
     "what is read from a lost device is taken for good": ((completion, "poison", lambda *_: None),),
@@ -232,6 +232,6 @@ FAULTS = tuple(name for name in _BUGS if name not in NAMES + OPERATORS)
 
 
 def plant(name: str, put: Callable[[object, str, object], None] = setattr) -> None:
-    """Make the engine wrong in this way."""
+    """Plant the bug of this name in the engine."""
     for owner, attribute, value in _BUGS[name]:
         put(owner, attribute, value)

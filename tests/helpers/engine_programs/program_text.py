@@ -1,9 +1,9 @@
-"""A program and the engine it ran on as one line of text, and back: what a red test prints.
+"""A program and its engine setting as one line of text, and back: the line of a red test.
 
     streams=3 workers=2 io=1 limit=0 d=0,1 h=2 t=1: mix d0[0:4] d0[4:8] 3 !1; note t0 yes @1
 
-Steps are separated by ";": a word, then its operands. After them, `@1` is the thread that pushes,
-`!1` a priority, `~` the pool "io". What an op pushes stands in braces.
+Steps are separated by ";": a word, then its operands. After the operands, `@1` is the pushing
+thread, `!1` a priority, `~` the pool "io". Pushes inside an op stand in braces.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def to_text(program: Program, setting: Setting) -> str:
 
 
 def from_text(text: str) -> tuple[Program, Setting]:
-    """The program and setting of a line; ValueError where it can not be read."""
+    """The program and setting of a line; ValueError if the line is malformed."""
     head, _, body = text.partition(": ")
     values = dict(word.split("=") for word in head.split())
     setting = Setting(**{name: int(values.pop(name)) for name in _SETTINGS if name in values})
@@ -66,7 +66,7 @@ def _operand_text(value: object) -> str:
 
 
 def _read_pushes(words: Iterator[str]) -> tuple[Push, ...]:
-    """What stands before the closing brace."""
+    """The pushes before the closing brace."""
     pushes = []
     word = next(words)
     while word != "}":

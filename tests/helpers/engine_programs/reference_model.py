@@ -1,7 +1,7 @@
-"""The serial meaning of a program, in NumPy alone: what the engines are compared with.
+"""The serial meaning of a program, in NumPy alone, with which the engines are compared.
 
-It shares no code with them. A failure is remembered per element: which op is to blame for what
-stands there.
+The model shares no code with the engines. It remembers failures per element: the op to blame for
+the element's content.
 """
 
 from __future__ import annotations
@@ -44,34 +44,34 @@ from helpers.engine_programs.steps import (
 
 
 def initial(space: str, index: int) -> np.ndarray:
-    """What an array holds before the first step."""
+    """The content of an array before the first step."""
     return np.arange(LENGTH, dtype=np.int32) + (1000 if space == "h" else 100) * index
 
 
 def joined(target: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """What `Join` writes; sums are kept as arrays, which wrap around without a warning."""
+    """The result of `Join`. Sums are kept as arrays, which wrap around without a warning."""
     sums = [each.sum(dtype=np.int32, keepdims=True) for each in (first, second)]
     return 31 * target + 7 * sums[0] + sums[1]
 
 
 def failed(name: str) -> tuple[str, str]:
-    """The result of a step that the failure of op `name` reached."""
+    """The result of a step that failed because of op `name`."""
     return ("failed", name)
 
 
 @dataclass
 class Outcome:
-    """All that a program can be seen to have done."""
+    """Everything that a program visibly did."""
 
     device: list[list[int]] = field(default_factory=list)
     host: list[list[int]] = field(default_factory=list)
     logs: list[list[str]] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
-    # By id: what it returned or read, or `failed(...)`.
+    # By id: the value returned or read, or `failed(...)`.
     results: dict[str, object] = field(default_factory=dict)
-    # How often the functions ran that can be counted.
+    # How often each countable function ran.
     ran: dict[str, int] = field(default_factory=dict)
-    # What the last waitall() raised.
+    # The error of the last waitall().
     first: object = None
 
 
@@ -91,7 +91,7 @@ class Model:
         self.versions = [0] * program.tokens
         self.results: dict[str, object] = {}
         self.ran: dict[str, int] = {}
-        # The ops that failed by themselves, first pushed first.
+        # The ops that failed by themselves, in the order of their pushes.
         self.failures: list[str] = []
 
     def run(self, order: Sequence[str]) -> Outcome:
@@ -102,11 +102,11 @@ class Model:
                 if isinstance(place, Token):
                     self.versions[place.index] += 1
             result = self.do(id_, step)
-            # Where in the order it stood can not be known.
+            # The step's place in the order is unknown.
             if self.is_ordered or not isinstance(step, UNNUMBERED):
                 self.results[id_] = result
         for id_ in reversed(order):
-            # What it pushed came later, though its result includes theirs.
+            # Pushed ops come later in the order, but the step's result includes their results.
             step = self.pushes[id_].step
             if isinstance(step, Nest) and step.token is None:
                 self.results[id_] = [self.results.get(f"{id_}.{i}") for i in range(len(step.inner))]
@@ -120,7 +120,7 @@ class Model:
         if isinstance(step, Batch):
             return self._do_batch(id_, step)
         blames = {blamed for place in needed(step) for blamed in self._blames(place) if blamed}
-        # The one that failed first, whichever was named first.
+        # The first failure, whichever place was named first.
         blamed = min(blames, key=self.failures.index, default=None)
         if blamed is None and isinstance(step, (Fail, Exhaust, Wild)):
             self._act(id_, step)
@@ -134,7 +134,7 @@ class Model:
         return result
 
     def _do_batch(self, id_: str, batch: Batch) -> object:
-        """All of it or, where one of its steps needs what failed before it, nothing."""
+        """Run all steps, or none if a step needs the result of an earlier failure."""
         blames = set(self._blames_before(batch))
         blamed = min(blames, key=self.failures.index, default=None)
         results = []
@@ -149,7 +149,7 @@ class Model:
         return results if blamed is None else failed(blamed)
 
     def _blames_before(self, batch: Batch) -> Iterable[str]:
-        """What is to blame for what its steps need and none of them wrote before."""
+        """The failures behind the batch's inputs, except for inputs that an earlier step wrote."""
         written: set[object] = set()
         for step in batch.steps:
             for place in needed(step):
@@ -220,7 +220,7 @@ class Model:
 
 
 def _parts(place: Place) -> list[object]:
-    """What of a place can be to blame by itself: elements, or the token."""
+    """The parts of a place that carry blame separately: elements, or the token."""
     if isinstance(place, Token):
         return [place]
     return [(place.array, element) for element in range(place.span.start, place.span.stop)]

@@ -1,9 +1,9 @@
 """Run one program again, from the line that a red test printed.
 
-    PYTHONPATH=.:tests python -m helpers.engine_programs.replay 'streams=3 ...: mix d0[0:4] d0[4:8]
-    3; ...'
+    PYTHONPATH=.:tests python -m helpers.engine_programs.replay 'streams=3 ...: mix d0[0:4] ...'
 
-Threads may meet differently each time, so it is run until it fails, `--times` at most.
+Threads may interleave differently each time, so the program runs until it fails, at most `--times`
+times.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from helpers.engine_programs.steps import Program, Setting, Wild
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 1, and what was wrong, once a run differs from the serial meaning."""
+    """Exit with status 1 and print the differences, once a run differs from the serial meaning."""
     parser = argparse.ArgumentParser(
         prog="helpers.engine_programs.replay", description="Run one program again."
     )
     parser.add_argument("text", help="the line that a red test printed")
     parser.add_argument("--times", type=int, default=100, help="how often at most (100)")
     options = parser.parse_args(arguments)
-    # As in conftest.py, which does not take part here.
+    # The same default as in conftest.py, which is not loaded here.
     os.environ.setdefault("CUDASYNC_SOFTGPU_DEVICES", "3")
     program, setting = from_text(options.text)
     for time in range(1, options.times + 1):
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def judge(program: Program, setting: Setting, *, trace: bool) -> list[str]:
-    """What was wrong in one run, by the judge that a program of this kind has."""
+    """The errors of one run, from the judge for this kind of program."""
     if any(isinstance(push.step, Wild) for push in program.pushes):
         return differences_after_fault(program, setting)
     return differences(program, setting, trace=trace)

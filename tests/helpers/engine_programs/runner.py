@@ -1,4 +1,4 @@
-"""Running a program on an engine: the arrays, the pushes, and what came of them."""
+"""Running a program on an engine: the arrays, the pushes, and the outcome."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from cudasync.testing import HostLatch
 KERNELS = Path(__file__).parent / "programs.ptx"
 _modules: dict[int, cs.Module] = {}
 
-# The kernels of `Add` and `Total`: of the target as operand, the source, the target as result.
+# Operands of the kernels of `Add` and `Total`: the target as operand, the source, the result.
 _ADDED = apply(FUNCTIONS["add"], *(Input(i, np.dtype(np.int32)) for i in range(2)))
 _STEPS = [(x, y, x) for x in (1, None) for y in (1, None, 0)]
 
@@ -73,7 +73,7 @@ def open_engine(setting: Setting, *, trace: bool = False) -> cs.Engine:
 
 
 def kernels(device: cs.Device) -> dict[str, cs.Kernel]:
-    """The kernels of a module made on a device: loaded once, and again after a reset of it."""
+    """The kernels of a module on a device: loaded once, and again after a device reset."""
     module = _modules.get(device.ordinal)
     if module is None or module.is_closed:
         module = _modules[device.ordinal] = cs.Module.from_file(KERNELS, device=device)
@@ -82,17 +82,17 @@ def kernels(device: cs.Device) -> dict[str, cs.Kernel]:
 
 @dataclass
 class Run(Outcome):
-    """An outcome, and the order of the pushes that it came by."""
+    """An outcome, and the order of the pushes that led to it."""
 
     order: list[str] = field(default_factory=list)
-    # Of the ops that have one.
+    # The number of each op that has one.
     numbers: dict[str, int] = field(default_factory=dict)
 
 
 class Runner:
     """The arrays and variables of one run of a program on one engine.
 
-    With `holds`, steps that hold wait until a thread waits or has pushed all it has.
+    With `holds`, holding steps wait until a thread waits or has pushed all its steps.
     """
 
     def __init__(self, program: Program, engine: cs.Engine, *, holds: bool = True) -> None:
@@ -102,8 +102,8 @@ class Runner:
         self.holds = holds
         count = cs.device_count()
         self.devices = [cs.Device(ordinal % count) for ordinal in program.devices]
-        # They follow their arguments from the first device to the others. They are loaded there
-        # before anything runs: on a device that was lost nothing can be.
+        # Kernels follow their arguments from the first device to the others. They are loaded before
+        # anything runs, because loading on a lost device fails.
         self.kernels = kernels(self.devices[0]) if self.devices else {}
         for device in self.devices:
             for kernel in self.kernels.values():
@@ -116,7 +116,7 @@ class Runner:
             ]
         self.host = []
         for i in range(program.hosts):
-            # Pinned memory, and pageable memory, which drivers treat differently.
+            # Pinned and pageable memory, which drivers treat differently.
             array = np.empty(LENGTH, np.int32) if i % 2 else cs.pinned_empty((LENGTH,), np.int32)
             array[:] = initial("h", i)
             self.host.append(array if i != CPU_ARRAY else cs.xp.asarray(array, device="cpu"))
@@ -125,11 +125,11 @@ class Runner:
         self.ops: dict[str, cs.Op] = {}
         self.results: dict[str, object] = {}
         self.ran: dict[str, int] = {}
-        # Operators that a lost device refused when they were called.
+        # Operators that a lost device refused at the call.
         self.refused: list[str] = []
-        # Launches of batches, by the step and the arrays of that time.
+        # Prepared launches of batches, by step and current arrays.
         self.prepared: dict[object, cs.PreparedLaunch] = {}
-        # Of the steps that hold: let go by whoever waits next.
+        # Latches of the holding steps; the next wait releases them.
         self.latches: list[HostLatch] = []
 
     def run(self) -> Run:
@@ -141,7 +141,7 @@ class Runner:
         return self.outcome(first)
 
     def push_all(self) -> None:
-        """Every thread pushes what is its own; raises what went wrong in any of them."""
+        """Every thread pushes its own steps; errors of all threads are raised."""
         pushes = list(enumerate(self.program.pushes))
         threads = self.program.threads
         if threads == 1:
@@ -168,15 +168,15 @@ class Runner:
             raise wrong[0]
 
     def collect(self) -> None:
-        """Wait for every op, and take down what it came to."""
+        """Wait for every op, and record its result."""
         self.release()
-        # Once an op has finished, what it pushed is here, too.
+        # Once an op has finished, the ops that it pushed are in the table too.
         while left := [id_ for id_ in list(self.ops) if id_ not in self.results]:
             for id_ in left:
                 self.results[id_] = result_of(self.ops[id_])
 
     def outcome(self, first: object = None, *, without: cs.Device | None = None) -> Run:
-        """What there is to see, except on a device that was lost."""
+        """The visible outcome, except on a lost device."""
         device = [
             [] if self.devices[i] is without else array.numpy().tolist()
             for i, array in enumerate(self.arrays)
@@ -198,7 +198,7 @@ class Runner:
         )
 
     def release(self) -> None:
-        """Let go of what is held so far."""
+        """Release the latches so far."""
         for latch in self.latches:
             latch.release()
 
@@ -207,7 +207,7 @@ class Runner:
         return arrays[view.index][view.slice]
 
     def numbers(self, view: View):
-        """What an op's function works on: NumPy's view of an array on the CPU."""
+        """The data of an op's function: NumPy's view of an array on the CPU."""
         return on_host(self.view(view))
 
     def place(self, place: View | Token):
@@ -222,7 +222,7 @@ class Runner:
             self.release()
 
     def push(self, id_: str, push: Push) -> None:
-        """Do one step; its op, or else its result, is kept under its id."""
+        """Do one step; keep its op, or else its result, under its id."""
         step = push.step
         if isinstance(step, Fetch):
             self.release()
@@ -230,7 +230,7 @@ class Runner:
         elif isinstance(step, (Read, Wait, WaitAll, ClearErrors)):
             self.release()
             answer = self._ask(step)
-            # Elsewhere it depends on when it was asked.
+            # In unordered programs the answer depends on the time of the question.
             if self.program.is_ordered:
                 self.results[id_] = answer
         elif isinstance(step, Renew):
@@ -244,8 +244,8 @@ class Runner:
             self.ops[id_] = self._op(id_, push)
 
     def _compute(self, id_: str, push: Push) -> None:
-        """An operator, maybe on a device that is lost: its kernel can not be loaded then, nor
-        memory be had for what it makes. The caller is told at once, and nothing was pushed."""
+        """An operator, maybe on a lost device. There its kernel cannot be loaded, nor memory be
+        allocated. The caller gets the error at once, and nothing was pushed."""
         try:
             self.ops[id_] = self._op(id_, push)
         except (cs.OpError, cs.CudaError) as error:
@@ -259,7 +259,7 @@ class Runner:
         op = cs.copy(host, self.view(source), name=f"step {id_}")
         error = op.exception(PATIENCE_S)
         self.results[id_] = host.tolist() if error is None else failed(error.op)
-        # Last, so that nobody else takes down its result.
+        # Last, so that no other code records its result.
         self.ops[id_] = op
 
     def _ask(self, step: Step) -> object:
@@ -326,7 +326,7 @@ class Runner:
         return self.engine.push(counted, reads=reads, writes=writes, **where, **how)
 
     def _function(self, id_: str, step: Step):
-        """A function that is counted, what it reads and writes, and its device, if it has one."""
+        """A counted function, its reads and writes, and its device, if any."""
         function = function_of(self, id_, step)
 
         def counted(*stream: cs.Stream) -> object:
@@ -373,12 +373,12 @@ class Runner:
 
 
 def on_host(thing):
-    """NumPy's view of an array on the CPU, and anything else as it is."""
+    """NumPy's view of an array on the CPU; any other object unchanged."""
     return view_of(thing) if isinstance(thing, cs.Array) and thing.device == "cpu" else thing
 
 
 def place_of_launch(target: cs.Array, source: cs.Array) -> dict[str, cs.Device]:
-    """How to say where a launch runs; nothing where its arrays do."""
+    """The argument that names a launch's device; empty where the arrays decide."""
     return {} if source.device is target.device else {"device": target.device}
 
 
@@ -388,7 +388,7 @@ def result_of(op: cs.Op) -> object:
 
 
 def raised(wait) -> object:
-    """What a wait raised of a failed op."""
+    """The failed op that a wait raised, if any."""
     try:
         wait()
     except cs.OpError as error:

@@ -1,7 +1,7 @@
-"""One machine drives the serial engine and the engine, call by call; they must always agree.
+"""One machine drives the serial engine and others, call by call; they must always agree.
 
-Where the random programs are judged at their end, here every answer is compared as it comes: what
-an op returned, whether it failed, what waiting raised, what an array holds.
+Random programs are judged at their end. Here every answer is compared at once: an op's result, its
+failure, the error of a wait, an array's content.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ ARRAYS = st.integers(0, len(ROOM.devices) - 1)
 
 @dataclass
 class Participant:
-    """One engine, and the run on it."""
+    """One engine and its run."""
 
     setting: Setting
     engine: cs.Engine = field(init=False)
     runner: Runner = field(init=False)
-    # Views that are kept, whatever becomes of the array they were made of.
+    # Views that stay, whatever happens to the array they were made of.
     kept: list[cs.Array] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class Participant:
         self.runner = Runner(program, self.engine, holds=self.setting.holds)
 
     def push(self, id_: str, push: Push) -> object:
-        """Do a step; what can be told of it at once."""
+        """Do a step, and return the answer that is known at once."""
         with cs.use(self.engine):
             self.runner.push(id_, push)
         return self.runner.results.get(id_)
@@ -74,11 +74,11 @@ class Agreement(RuleBasedStateMachine):
         self.participants = [Participant(s) for s in (Setting(serial=1), first, second)]
 
     def agree(self, ask) -> None:
-        """`ask(participant)` has one answer."""
+        """All participants must give the same answer to `ask(participant)`."""
         wanted, *answers = [ask(each) for each in self.participants]
         for participant, got in zip(self.participants[1:], answers, strict=True):
             if got != wanted:
-                # Kept views are none of a program's steps: what they did, Hypothesis tells.
+                # Kept views are not steps of a program; Hypothesis reports them.
                 program = Program(ROOM.devices, ROOM.hosts, ROOM.tokens, tuple(self.pushed))
                 line = replay_line(program, participant.setting)
                 raise AssertionError(f"{got}, not {wanted}\n{line}")
@@ -96,7 +96,7 @@ class Agreement(RuleBasedStateMachine):
     @rule(push=NESTS)
     def push_an_op_that_pushes(self, push: Push) -> None:
         id_ = self.step(push)
-        # Waited for, so that what it pushed has its place in the order.
+        # Wait, so that the pushed ops have a defined place in the order.
         self.agree(lambda each: self.result(each, id_))
 
     @rule(push=READS)

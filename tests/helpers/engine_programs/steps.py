@@ -1,8 +1,8 @@
-"""What random programs are made of: places, steps, and pushes of steps.
+"""The parts of random programs: places, steps, and pushes of steps.
 
-Every step says what it reads and writes, so that a program can be run by a model that knows
-nothing of engines, and a trace be judged without knowing how it came about. Steps are such that
-each alone is deterministic: within one step, source and target are the same view or do not overlap.
+Every step declares its reads and writes. So a model can run a program without an engine, and a
+judge can check a trace without its history. Each step alone is deterministic: its source and target
+are the same view or do not overlap.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from helpers.engine_programs.places import Place, Token, View
 class Join:
     """target = 31 * target + 7 * the sum of first + the sum of second, by a host op.
 
-    The three may overlap in any way: the sums are taken first.
+    The three views may overlap in any way, because the sums are taken first.
     """
 
     target: View
@@ -37,7 +37,7 @@ class Join:
 
 @dataclass(frozen=True)
 class _Updates:
-    """Changes its target by what its source holds."""
+    """Changes its target by the content of its source."""
 
     target: View
     source: View
@@ -72,7 +72,7 @@ class Total(_Updates):
 class Inner:
     """target += the inner product of first and second, by a matrix product and an operator.
 
-    The three are of one place, and may overlap in any way.
+    The three views are in the same place, and may overlap in any way.
     """
 
     target: View
@@ -90,7 +90,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class _Overwrites:
-    """Writes the whole of its target, so it runs, and heals, also where that is poisoned."""
+    """Writes the whole of its target. So it runs also on a poisoned target, and heals it."""
 
     target: View
 
@@ -115,14 +115,14 @@ class Clear(_Overwrites):
 
 @dataclass(frozen=True)
 class Hold(_Overwrites):
-    """A host op that waits for a latch, then does as `Set`: all pushes are made meanwhile."""
+    """A host op that waits for a latch, then works as `Set`. Meanwhile all pushes are made."""
 
     value: int
 
 
 @dataclass(frozen=True)
 class Fail(_Overwrites):
-    """An op that raises, on the host or the device; if `is_late`, once it has zeroed its target."""
+    """An op that raises, on the host or the device; if `is_late`, after it zeroed its target."""
 
     on_device: bool
     is_late: bool
@@ -130,14 +130,14 @@ class Fail(_Overwrites):
 
 @dataclass(frozen=True)
 class Exhaust(_Overwrites):
-    """An op that asks for more memory than there is, on the host or the device, and so fails."""
+    """An op that asks for more memory than exists, on the host or the device, and so fails."""
 
     on_device: bool
 
 
 @dataclass(frozen=True)
 class Wild(_Overwrites):
-    """A kernel that stores far beyond its target: the device is lost by it."""
+    """A kernel that stores far beyond its target, so that the device is lost."""
 
 
 @dataclass(frozen=True)
@@ -158,17 +158,17 @@ class _Moves:
 
 @dataclass(frozen=True)
 class Copy(_Moves):
-    """By `cs.copy`, between any two memories."""
+    """A copy by `cs.copy`, between any two memories."""
 
 
 @dataclass(frozen=True)
 class Direct(_Moves):
-    """Device to host by a host op that calls CUDA itself, on a stream of its own."""
+    """A copy from device to host by a host op that calls CUDA itself, on its own stream."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A host op that writes its id into a token's log, or reads the log; the log is its result."""
+    """A host op that writes its id into a token's log, or reads the log. Its result is the log."""
 
     token: Token
     is_write: bool
@@ -184,7 +184,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Nest:
-    """A host op that pushes. It updates a token, or touches nothing and waits for all that."""
+    """A host op that pushes. It updates a token; or it touches nothing and waits for its pushes."""
 
     token: Token | None
     inner: tuple[Push, ...]
@@ -198,7 +198,7 @@ class Nest:
 
 @dataclass(frozen=True)
 class Batch:
-    """Steps of one place, all on the host or all on one device, pushed as one op."""
+    """Steps in one place, all on the host or all on one device, pushed as one op."""
 
     inner: tuple[Push, ...]
 
@@ -216,13 +216,13 @@ class Batch:
 
     @property
     def is_of_launches(self) -> bool:
-        """True if it can be pushed again as it is: a function belongs to one push."""
+        """True if the batch can be pushed again: a function belongs to one push."""
         return all(isinstance(s, (Mix, Set)) and s.target.space == "d" for s in self.steps)
 
 
 @dataclass(frozen=True)
 class _Asks:
-    """A step of the pushing thread, which waits for the writers of one place."""
+    """A step in which the pushing thread waits for the writers of one place."""
 
     source: Place
 
@@ -235,12 +235,12 @@ class _Asks:
 
 @dataclass(frozen=True)
 class Fetch(_Asks):
-    """Copy a view to new host memory, and wait for that copy."""
+    """Copies a view to new host memory, and waits for that copy."""
 
 
 @dataclass(frozen=True)
 class Read(_Asks):
-    """`array.numpy()`: the op is nobody's to see, so only the order of the code places it."""
+    """`array.numpy()`. Nobody sees its op, so only program order gives its place."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class WaitAll:
 
 @dataclass(frozen=True)
 class ClearErrors:
-    """`engine.clear_errors()`, once what all ops came to has been taken down."""
+    """`engine.clear_errors()`, after the results of all ops were recorded."""
 
     reads: ClassVar = ()
     writes: ClassVar = ()
@@ -266,7 +266,7 @@ class ClearErrors:
 
 @dataclass(frozen=True)
 class Renew:
-    """Let go of a device array and make another in its place: a free, and an allocation."""
+    """Drops a device array and makes another in its place: a free, and an allocation."""
 
     index: int
     value: int
@@ -300,24 +300,24 @@ Step: TypeAlias = (
     | Renew
 )
 
-# Steps that are no op with a number which one can see.
+# Steps without an op that has a visible number.
 UNNUMBERED = (Read, Wait, WaitAll, ClearErrors, Renew)
 
 
 @dataclass(frozen=True)
 class Push:
-    """A step, who pushes it, and how."""
+    """A step, the thread that pushes it, and its options."""
 
     step: Step
     thread: int = 0
     priority: int = 0
-    # To the pool "io" instead of "compute"; said of host ops only.
+    # Push to the pool "io" instead of "compute"; for host ops only.
     to_io: bool = False
 
 
 @dataclass(frozen=True)
 class Program:
-    """Pushes in order; each thread makes its own, in that order."""
+    """Pushes in order. Each thread makes its own pushes, in that order."""
 
     # The device of each device array.
     devices: tuple[int, ...]
@@ -331,11 +331,11 @@ class Program:
 
     @property
     def is_ordered(self) -> bool:
-        """True if the order of the code is the order of the pushes, in every run."""
+        """True if program order is the order of the pushes, in every run."""
         return self.threads == 1 and not any(isinstance(p.step, Nest) for p in self.pushes)
 
     def by_id(self) -> dict[str, Push]:
-        """Every push by its id: "3", and "3.1" for what number 3 pushes."""
+        """Every push by its id: "3", and "3.1" for a push inside number 3."""
         found: dict[str, Push] = {}
         todo = [(str(number), push) for number, push in enumerate(self.pushes)]
         for id_, push in todo:
@@ -353,20 +353,21 @@ class Setting:
     streams: int = 3
     workers: int = 2
     io: int = 1
-    # 0 for no limit.
+    # 0: no limit.
     limit: int = 0
-    # 1 for the serial engine.
+    # 1: the serial engine.
     serial: int = 0
-    # 0 for one that leaves short ops of arrays on the CPU to its workers, too.
+    # 0: workers also run short ops of arrays on the CPU.
     at_once: int = 1
 
     @property
     def holds(self) -> bool:
-        """True if steps may hold: if no push has to wait for them."""
+        """True if steps may hold, because no push has to wait for them."""
         return not self.limit and not self.serial
 
 
 def needed(step: Step) -> tuple[Place, ...]:
-    """What poisons a step: what it reads, and what lies in the gaps of the views it overwrites."""
+    """Poison in these places fails a step: its reads, and the gaps of the views that it
+    overwrites."""
     gapped = [each for each in step.writes if isinstance(each, View) and each.has_gaps]
     return (*step.reads, *gapped)

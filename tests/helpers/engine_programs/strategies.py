@@ -1,8 +1,8 @@
 """Random programs over arrays, views, host memory and tokens, as Hypothesis strategies.
 
-What a step works on is drawn from tables of places, one draw for each, and strategies are made
-once: generating must not cost more than running. Tables begin with what is simplest, which is
-where shrinking ends.
+The places of a step are drawn from tables, one draw for each, and strategies are built once:
+generating must not cost more than running. Tables begin with the simplest entries, where shrinking
+ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from helpers.engine_programs.steps import (
 from helpers.engine_programs.views import contiguous, partner, views
 from hypothesis import strategies as st
 
-# What any thread may push at any time, the likelier ones twice.
+# Steps that any thread may push at any time, the likelier ones twice.
 _COMMON = (
     "mix",
     "mix",
@@ -61,12 +61,12 @@ _COMMON = (
     "direct",
     "batch",
 )
-# What can be judged only where the order of the code is the order of the pushes.
-# A total is two pushes: what another thread pushes may come between them.
+# Steps that can be judged only where program order is the order of the pushes. A total is two
+# pushes, between which another thread may push.
 _ORDERED = ("read", "wait", "waitall", "renew", "total", "inner")
 _UNORDERED = ("fetch", "wait", "nest", "nest")
 
-# Operators on devices and on the CPU, and what brings data to them.
+# Operators on devices and on the CPU, and steps that bring data to them.
 _MIXED = ("add", "total", "inner", "cpu add", "cpu total", "cpu inner", "cpu hold") * 2 + (
     "mix",
     "host mix",
@@ -79,7 +79,7 @@ _MIXED = ("add", "total", "inner", "cpu add", "cpu total", "cpu inner", "cpu hol
     "batch",
     "renew",
 )
-# Hazards on the CPU alone: what ops there say of themselves is soon found wanting.
+# Hazards on the CPU alone, where a wrong declaration is soon found.
 _ON_CPU = ("cpu add", "cpu total", "cpu inner", "cpu hold", "host mix", "copy")
 
 _FACTORS = st.integers(1, 9)
@@ -88,34 +88,34 @@ _VALUES = st.integers(0, 99)
 
 @dataclass(frozen=True)
 class Room:
-    """What the steps of one program may name."""
+    """The devices, arrays and tokens that the steps of one program may name."""
 
     devices: tuple[int, ...]
     hosts: int
     tokens: int
-    # Whether a device is lost: then each step is one op on one device, so that what is harmed by
-    # that can be told.
+    # Whether a device is lost. Then each step is one op on one device, so that the judge can tell
+    # the damage.
     loses_device: bool = False
-    # Whether a step may be several ops: then nobody else may push between them.
+    # Whether a step may be several ops. Then no other thread may push between them.
     has_parts: bool = False
 
     def mix(self, target: View, wanted: View, factor: int) -> Mix:
-        """Both on one device, if one is lost; else kernels use the memory of peers."""
+        """Both views on one device, if a device is lost; otherwise kernels may use peer memory."""
         if target.space == "d" and self.loses_device:
             wanted = self._beside(target, wanted)
         return Mix(target, partner(target, wanted), factor)
 
     def add(self, target: View, wanted: View) -> Add:
-        """Both on one device, which operators ask for."""
+        """Both views on one device, as operators demand."""
         return Add(target, partner(target, self._beside(target, wanted)))
 
     def total(self, target: View, wanted: View) -> Total:
-        """Both on one device, which operators ask for."""
+        """Both views on one device, as operators demand."""
         return Total(target, partner(target, self._beside(target, wanted)))
 
     def inner(self, target: View, first: View, second: View) -> Inner:
-        """All of one place. Vectors of a product have one length, and its kernels take none with
-        gaps: their texts would be many."""
+        """All views in one place. Vectors of a product have one length. They have no gaps, because
+        kernels for gaps would need many texts."""
         first = self._beside(target, first)
         return Inner(target, first, partner(first, self._beside(target, second)))
 
@@ -139,7 +139,7 @@ def _fail(target: View, on_device: bool, is_late: bool) -> Fail:
 
 
 def _nest(token: Token | None, inner: list[Push]) -> Nest:
-    """What updates a token must not wait: what comes after it may be waited for."""
+    """An op that updates a token must not wait, because its waits may include ops behind it."""
     if token is not None:
         waits = (Fetch,)
         inner = [
@@ -171,7 +171,7 @@ def _batches(room: Room, device: int | None, fails: bool) -> st.SearchStrategy[B
 
 
 def _chains() -> list[Batch]:
-    """A few batches of launches alone, which programs push more than once; two of them begin with
+    """A few batches of launches alone, which programs push more than once. Two of them begin with
     the same launch."""
     half = LENGTH // 2
     whole, low, high = (View("d", 0, a, b) for a, b in ((0, LENGTH), (0, half), (half, LENGTH)))
@@ -183,7 +183,7 @@ def _chains() -> list[Batch]:
     return [Batch(tuple(map(Push, steps))) for steps in chains]
 
 
-# Some of them, each with its place in a program.
+# Some of these batches, each with its place in a program.
 _CHAINS = st.lists(st.tuples(st.sampled_from(_chains()), st.integers(0, 20)), max_size=4)
 
 
@@ -222,7 +222,7 @@ def step(kind: str, room: Room, fails: bool) -> st.SearchStrategy[Step]:
         case "set":
             return st.builds(Set, any_device | any_host, _VALUES)
         case "copy":
-            # With gaps and backwards as well: it is then several ops.
+            # With gaps or backwards, the copy is several ops.
             any_view = any_device | any_host if room.has_parts else anywhere
             return st.builds(_copy, any_view, any_view)
         case "clear":
@@ -300,7 +300,7 @@ def programs(
 ) -> Program:
     """A program of up to `max_steps` steps, pushed by up to `threads` threads.
 
-    Unless it is `ordered` (by itself only one of a single thread may be), ops may push ops.
+    Unless the program is `ordered` (which it is at random only with one thread), ops may push ops.
     """
     room = draw(rooms)
     if ordered is None:
@@ -311,7 +311,7 @@ def programs(
 
 @st.composite
 def mixed_programs(draw, max_steps: int = 24, fails: bool = False, on_cpu: bool = False) -> Program:
-    """A program mostly of operators, on up to three devices and the CPU, beside kernels, copies and
+    """A program mostly of operators, on up to three devices and the CPU, with kernels, copies and
     host ops; or on the CPU alone."""
     room = replace(draw(rooms), hosts=3, has_parts=True)
     kinds = (*(_ON_CPU if on_cpu else _MIXED), *("fail", "exhaust", "clear errors") * fails)
@@ -335,7 +335,7 @@ def _body(room: Room, body: list[Push], chains: list[tuple[Batch, int]]) -> Prog
 
 
 def settings(limits: st.SearchStrategy[int] | None = None) -> st.SearchStrategy[Setting]:
-    """Engines with 1 to 8 streams, few workers, and back-pressure from none to the hardest."""
+    """Engines with 1 to 8 streams, few workers, and limits from none to the tightest."""
     return st.builds(
         Setting,
         streams=st.integers(1, 8),

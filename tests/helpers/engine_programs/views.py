@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 
 class Table:
-    """Views by number; a strategy over them is printed by this name, not by all it holds."""
+    """Views by number. A strategy over them is printed by this short name, not by its content."""
 
     def __init__(self, entries: list[View]) -> None:
         self.entries = entries
@@ -26,7 +26,7 @@ class Table:
 
 @cache
 def contiguous(space: str, indices: tuple[int, ...]) -> st.SearchStrategy[View]:
-    """Every view without gaps of these arrays, halves first."""
+    """Every view of these arrays without gaps, halves first."""
     half = LENGTH // 2
     slices = [(0, LENGTH), (0, half), (half, LENGTH)]
     slices += [(a, b) for a in range(LENGTH) for b in range(a + 1, LENGTH + 1)]
@@ -35,7 +35,7 @@ def contiguous(space: str, indices: tuple[int, ...]) -> st.SearchStrategy[View]:
 
 @cache
 def views(space: str, indices: tuple[int, ...]) -> st.SearchStrategy[View]:
-    """Views with gaps and backwards, too."""
+    """Views of these arrays, including views with gaps and backwards views."""
     steps = [(0, None, 2), (1, None, 2), (LENGTH - 1, None, -1), (4, 20, 3), (2, 11, 4)]
     steps += [(18, 5, -2), (9, None, -3), (11, LENGTH, 5)]
     strided = Table([View(space, i, *slice_) for slice_ in steps for i in indices]).strategy()
@@ -44,7 +44,7 @@ def views(space: str, indices: tuple[int, ...]) -> st.SearchStrategy[View]:
 
 
 def partner(target: View, wanted: View) -> View:
-    """`wanted` made to have as many elements as `target`, and equal to it or apart from it."""
+    """`wanted`, resized to `target`'s number of elements; either equal to `target` or disjoint."""
     count, step = len(target.elements), wanted.step
     if abs(step) * (count - 1) >= LENGTH:
         step = 1

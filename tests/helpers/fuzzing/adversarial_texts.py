@@ -1,4 +1,4 @@
-"""PTX that was thought up to break a compiler: what each attacks, and its text."""
+"""PTX written to break a compiler: the target of each attack, and the text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _kernel(body: str, parameters: str = ".param .u64 target") -> str:
 
 
 def _chain(count: int, call: str) -> str:
-    """Functions that call one another, the last one none."""
+    """Functions in a chain of calls; the last one calls nothing."""
     functions = [f".func f{count} {{ ret; }}"]
     functions += [f".func f{n} {{ {call.format(n + 1)} ret; }}" for n in reversed(range(count))]
     return HEAD + "\n".join(functions) + "\n.entry test() { call f0; ret; }"

@@ -1,9 +1,8 @@
-"""Every function of the driver with arguments that nobody should give it.
+"""Every function of the driver with arguments that no program should pass.
 
-Run with three numbers: the first function, the step to the next, how often each is called. A
-function's name is written before it is called, so that the last one written is the one that a
-process died of. Nothing is done that could hurt a right program: memory is the program's own, or
-is not there.
+Run this with three numbers: the first function, the step to the next one, and the calls of each. A
+function's name is printed before its call, so the last name is the function that a process died in.
+No call could hurt a right program: memory is the program's own, or does not exist.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ PAGES = 1 << 16
 KNOWN = {int(code) for code in d.CUresult}
 NUMBERS = [0, 1, 2, 3, 7, 8, 31, 64, 4096, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63, 2**64 - 1]
 NOWHERE = [1, 8, 4095, 0xDEAD0000, 2**47 - 4096, 2**63, 2**64 - 8]
-# They end the process's use of the driver, or wait for what only the program could do.
+# These functions end the process's use of the driver, or wait for an act of the program.
 LEFT_OUT = re.compile(r"cuStreamWaitValue|cuStreamBatchMemOp|cudasync|nv|cuProcess|cuCheckpoint")
 PTX = b""".version 6.4
 .target sm_75
@@ -38,7 +37,7 @@ PTX = b""".version 6.4
 
 
 class Pages:
-    """Memory of our own with a hole behind it, so that nothing can go on into somebody else's."""
+    """Our own memory with a hole behind it, so that no access continues into other memory."""
 
     def __init__(self) -> None:
         libc = ctypes.CDLL(None)
@@ -51,7 +50,7 @@ class Pages:
 
 
 class Objects:
-    """One of each: what a hostile call takes for something else."""
+    """One object of each kind, which a hostile call passes for another kind."""
 
     def __init__(self) -> None:
         self.context = int(d.cuDevicePrimaryCtxRetain(0)[1])
@@ -94,7 +93,7 @@ def argument(kind, text, objects, buffer, draw):
 
 
 def fill(buffer, objects, draw):
-    """What a pointer points to: nothing, handles, or anything."""
+    """Fill the memory behind a pointer: zeros, handles, or random bytes."""
     match draw.randrange(3):
         case 0:
             ctypes.memset(buffer.start, 0, PAGES)

@@ -1,7 +1,7 @@
-"""Kernels and calls that a driver must survive, and the result code that each of them ends in.
+"""Kernels and calls that a driver must survive, with the result code of each.
 
-`main` runs all of them in one process, one after the other, and prints a line for each: what it
-came to, and what was found wrong afterwards. Between them the primary context is reset.
+`main` runs all of them in one process, one after the other, and resets the primary context between
+them. It prints a line for each, with the outcome and the problems found afterwards.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LAST = "\nret;\n}\n"
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel with one parameter, a buffer of 64 words that are zero."""
+    """A kernel with one parameter, a buffer of 64 zero words."""
 
     body: str
     code: int
@@ -78,7 +78,7 @@ again:
 
 
 def doubling(count: int) -> str:
-    """Functions each of which calls the next one twice: 2 ** count calls."""
+    """Functions that each call the next one twice: 2 ** count calls."""
     text = ".func f0(.reg .u32 %x) { ret; }\n"
     for index in range(1, count):
         call = f"call f{index - 1}, (%x);"
@@ -138,7 +138,7 @@ KERNELS: dict[str, Kernel] = {
                                           LAUNCH_FAILED),
     "barrier_after_exit": Kernel("setp.lt.u32 %p, %thread, 40;\n@%p exit;\nbar.sync 0;\n"
                                  "st.global.u32 [%rd_target], 1;", OK),
-    # What never ends.
+    # Endless kernels.
     "endless": Kernel("again:\nbra again;", TIMEOUT),
     "endless_for_some": Kernel("setp.gt.u32 %p, %lane, 20;\nagain:\n@%p bra again;", TIMEOUT),
     "endless_that_counts": Kernel("again:\nadd.u32 %value, %value, 1;\nbra again;", TIMEOUT),
@@ -181,7 +181,7 @@ KERNELS: dict[str, Kernel] = {
     "recursion_of_one_lane": Kernel("setp.eq.u32 %p, %lane, 9;\nselp.u32 %value, -1, 1, %p;\n"
                                     "call (%value), deeper, (%value);", ILLEGAL_ADDRESS,
                                     before=_RECURSIVE),
-    # Ends.
+    # Kernels that end in other ways.
     "trap": Kernel("trap;", LAUNCH_FAILED),
     "trap_of_one_lane": Kernel("setp.eq.u32 %p, %thread, 33;\n@%p trap;", LAUNCH_FAILED),
     "brkpt": Kernel("brkpt;", LAUNCH_FAILED),
@@ -200,7 +200,7 @@ KERNELS: dict[str, Kernel] = {
     "grid_too_deep": Kernel("", INVALID_VALUE, grid=(1, 1, 2**32 - 1)),
     "too_much_shared": Kernel("", INVALID_VALUE, shared_bytes=(48 << 10) + 1),
     "far_too_much_shared": Kernel("", INVALID_VALUE, shared_bytes=2**32 - 1),
-    # Memory that nobody has.
+    # More memory than there is.
     "huge_shared": Kernel("", INVALID_PTX, before=".shared .align 8 .b8 huge[100000000];\n"),
     "huge_global": Kernel("", OUT_OF_MEMORY, before=".global .align 8 .b8 huge[100000000000];\n"),
     "huge_local": Kernel(".local .align 8 .b8 huge[100000000];\nst.local.u32 [huge+4], 1;",
@@ -229,14 +229,14 @@ class Driver:
         return int(result[0])
 
     def kernel(self, ptx: str):
-        """The code of loading, and the function `test`."""
+        """Load a text; return the result code, and the function `test`."""
         result = self.d.cuModuleLoadData(ptx.encode() + b"\0")
         if self.code(result):
             return self.code(result), None
         return 0, self.d.cuModuleGetFunction(result[1], b"test")[1]
 
     def run(self, kernel: Kernel) -> tuple[int, str]:
-        """Load, launch, wait: the first code that is not 0, and what was found wrong."""
+        """Load, launch and wait; return the first nonzero code and the problems."""
         d = self.d
         code, function = self.kernel(kernel.ptx)
         if code:
@@ -264,7 +264,7 @@ class Driver:
         return "" if part in text else f" no {part!r} in {text!r};"
 
     def heal(self) -> str:
-        """Reset the context; "" if a kernel then runs."""
+        """Reset the context; return "" if a good kernel runs afterwards."""
         self.d.cuDevicePrimaryCtxReset(0)
         self.context = self.d.cuDevicePrimaryCtxRetain(0)[1]
         self.d.cuCtxSetCurrent(self.context)

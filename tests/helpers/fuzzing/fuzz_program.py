@@ -1,9 +1,9 @@
-"""A program: loads hostile PTX, launches what is accepted, and says how each case ended.
+"""A program: loads hostile PTX, launches what the driver accepts, and reports each case.
 
     python -m helpers.fuzzing.fuzz_program (text|typed|thought up|fat binary) FIRST COUNT
 
-Before each case it writes `case N`, so that a crash or a hang names the case; at the end of one
-that ended as it must not, `bad N: why`. Nobody else may write anything.
+Before each case the program prints `case N`, so that a crash or a hang names the case. After a case
+with a wrong end it prints `bad N: why`. No other code may print anything.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from cudasync.errors import PtxError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# How long one case may take, in a process that shares its processors.
+# The most time of one case, in a process that shares its processors.
 PATIENCE_S = 60
 BUDGET = 20_000
 GRID, BLOCK = (2, 1, 1), (36, 1, 1)
 BUFFER_BYTES = 512
 TURNS = 100
 NOT_READY = 600
-# What loading and launching may come to. 999 is not among them: it is what we did not foresee.
+# The permitted result codes. 999 is not among them, because it stands for the unforeseen.
 LOADED = {0: "", 2: "", 200: "", 209: "", 218: "", 222: "", 801: ""}
 LAUNCHED = (0, 1, 2, 700, 701, 702, 710, 715, 716, 719)
 _PLACED = re.compile(r"line \d+|ptxas fatal", re.ASCII)
 
 
 def text_case(number: int) -> str:
-    """Load a damaged text through the driver, and launch its kernels; what is wrong, or ""."""
+    """Load a damaged text through the driver and launch its kernels; return the problem or ""."""
     return loaded(damaged(number))
 
 
 def fat_binary_case(number: int) -> str:
-    """A fat binary that was damaged."""
+    """The same with a damaged fat binary."""
     return loaded(fat_binaries.damaged(number))
 
 
 def loaded(image: bytes) -> str:
-    """Load a text through the driver, and launch its kernels; what is wrong, or ""."""
+    """Load an image through the driver and launch its kernels; return the problem or ""."""
     from cuda.bindings import driver
 
     log = bytearray(4096)
@@ -79,7 +79,7 @@ def loaded(image: bytes) -> str:
 
 
 def thought_up_case(number: int) -> str:
-    """A text of the list."""
+    """A text of the list of adversarial texts."""
     return loaded(list(TEXTS.values())[number].encode())
 
 
@@ -90,7 +90,7 @@ def _sentence(result: object) -> str:
 
 
 def _launched(function: object) -> tuple[str, bool]:
-    """What is wrong with how a launch ends, and whether the context with its modules is lost."""
+    """Launch a function; return the problem, and whether the context with its modules is lost."""
     from cuda.bindings import driver
 
     sizes = []
@@ -114,7 +114,7 @@ def _launched(function: object) -> tuple[str, bool]:
     (result,) = driver.cuLaunchKernel(function, *GRID, *BLOCK, 64, 0, ctypes.addressof(pointers), 0)
     turns = TURNS
     while int(result) in (0, NOT_READY) and turns:
-        # Each query gives a kernel that waits politely, perhaps for ever, one turn.
+        # Each query gives one turn to a kernel that spins politely, perhaps for ever.
         (result,) = driver.cuStreamQuery(0)
         turns = turns - 1 if int(result) else 0
     code = int(result)
@@ -133,7 +133,7 @@ def _launched(function: object) -> tuple[str, bool]:
 
 
 def typed_case(number: int) -> str:
-    """Lower a module whose instructions were exchanged, on both lowerings, and run its kernels."""
+    """Lower a module with exchanged instructions on both lowerings, and run its kernels."""
     from cudasync.softgpu import jit, oracle
 
     module = exchanged(number)

@@ -1,7 +1,7 @@
-"""Hostile PTX by number: texts that were damaged, and typed modules whose parts were exchanged.
+"""Hostile PTX by number: damaged texts, and typed modules with exchanged parts.
 
-A number gives the same case on every machine. Where a file is added to the repository, few of the
-others change: each takes the file that it agrees with best.
+A number gives the same case on every machine. A new file in the repository changes few other cases,
+because each number takes the file with the smallest checksum.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _FOLDERS = ("ptx/isa", "ptx/kernels", "tests/softgpu/corpus", "tests/ptx/corpus")
-# A text is cut out of longer ones: the head and one kernel.
+# A long text is reduced to its head and one kernel.
 _LONGEST = 12_000
 
 NUMBERS = (
@@ -51,7 +51,8 @@ WORDS = (
 
 @cache
 def sources() -> dict[str, str]:
-    """The texts that are damaged, by file: all but those that print, as nobody else may."""
+    """The texts to damage, by file. Texts that print are left out, because a case must not
+    print."""
     paths = [path for folder in _FOLDERS for path in (ROOT / folder).glob("*.ptx")]
     texts = {path.name + path.parent.name: path.read_text() for path in paths}
     return {name: text for name, text in texts.items() if "vprintf" not in text}
@@ -63,7 +64,7 @@ def _source(number: int) -> str:
 
 
 def _part(text: str, random: Random) -> str:
-    """All of a short text; of a long one its head, its functions, and some kernel."""
+    """A short text as it is; of a long text the head, its functions, and some kernel."""
     if len(text) <= _LONGEST:
         return text
     head, *kernels = re.split(r"(?m)^(?=\.(?:visible )?\.?entry)", text)
@@ -89,7 +90,7 @@ def _bytes(text: str, random: Random) -> str:
 
 
 def _words(text: str, random: Random) -> str:
-    """Tokens exchanged, doubled, lost, or replaced by others of this text or any."""
+    """Exchange, double, remove or replace tokens, by tokens of this text or of WORDS."""
     tokens = _tokens(text)
     for _ in range(random.randint(1, 3)):
         where, other = random.randrange(len(tokens)), random.randrange(len(tokens))
@@ -108,7 +109,7 @@ def _words(text: str, random: Random) -> str:
 
 
 def _replace_one(pattern: str, new: Callable[[Random, str], str]) -> Callable[[str, Random], str]:
-    """One of the places that match a pattern becomes something else."""
+    """A mutation that replaces one match of a pattern."""
 
     def mutate(text: str, random: Random) -> str:
         found = list(re.finditer(pattern, text))
@@ -148,7 +149,7 @@ def _lines(text: str, random: Random) -> str:
 
 
 def _splice(text: str, random: Random) -> str:
-    """A text goes on as another one."""
+    """Continue a text with a part of another one."""
     other = _part(random.choice(list(sources().values())), random)
     return text[: random.randrange(len(text) + 1)] + other[random.randrange(len(other) + 1) :]
 
@@ -169,7 +170,7 @@ def _types(text: str) -> list[str]:
 
 
 def damaged(number: int) -> bytes:
-    """The text of this number."""
+    """The damaged text of this number."""
     random = Random(number)
     text = _part(_source(number), random)
     for _ in range(random.choice([1, 1, 1, 2, 2, 3, 6])):
@@ -183,14 +184,14 @@ def damaged(number: int) -> bytes:
 
 
 def exchanged(number: int) -> ir.Module:
-    """The module of this number: instructions changed, each such that the parser would take it."""
+    """The module of this number, with changed instructions that the parser would still accept."""
     random = Random(number)
     module = None
     while module is None:
         try:
             module = parse(_part(_source(number), random))
         except PtxError:
-            # The kernel that was cut out needs another part of its file.
+            # The chosen kernel needs another part of its file.
             number += 1_000_003
     functions = []
     for function in module.functions:

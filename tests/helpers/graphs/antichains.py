@@ -1,4 +1,4 @@
-"""The least memory that lives take, some of which never meet: the heaviest set that all meet."""
+"""The least memory for objects with lifetimes: the heaviest set that may be alive at once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections import deque
 
 
 def heaviest(weights, is_over_before):
-    """The most weight of things of which none is over before another. Dilworth's theorem for
-    weights: what is left of the sum once as much as possible is handed from each to those after."""
+    """The greatest weight of objects none of which is over before another.
+
+    This is Dilworth's theorem with weights: the sum of the weights, less the maximum flow from each
+    object to later ones.
+    """
     count = len(weights)
     after = [[j for j in range(count) if is_over_before(i, j)] for i in range(count)]
     gives, takes = list(weights), list(weights)
@@ -33,7 +36,7 @@ def heaviest(weights, is_over_before):
 
 
 def _path(first, after, takes, handed):
-    """Steps by which `first` can hand on more: to a taker, or by taking back from one."""
+    """An augmenting path from `first`: to a taker with room, or by taking flow back."""
     via = {("giver", first): None}
     waiting = deque([("giver", first)])
     while waiting:

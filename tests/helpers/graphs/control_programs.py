@@ -1,4 +1,4 @@
-"""Random programs with control flow, what they mean in plain Python, and running them as graphs."""
+"""Random programs with control flow, their meaning in plain Python, and their runs as graphs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import cudasync as cs
 if TYPE_CHECKING:
     from helpers.engine_programs.steps import Setting
 
-# Arrays: of a device and the CPU; the last of each is a flag, with one element.
+# Arrays on a device and on the CPU. The last one of each group is a flag with one element.
 ON_DEVICE, ON_HOST = ("d0", "d1", "df"), ("h0", "h1", "hf")
 FLAGS = ("df", "hf")
 COUNT = 4
@@ -31,7 +31,7 @@ class Do(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A block: "repeat" so often, "while" or "cond" by a flag."""
+    """A block: "repeat" a number of times, or "while" or "cond" with a flag."""
 
     verb: str
     by: Any
@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 @cache
 def _steps(names: tuple[str, ...], looping: frozenset[str], *, fails: bool) -> Any:
-    """Steps on these arrays that never set the flags of loops around them to more than they are."""
+    """Steps on these arrays. A step never raises the flag of a loop around it."""
     plain = [name for name in names if name not in looping]
     numbers, none = st.integers(0, 5), st.just(0)
     flags = [name for name in names if name in FLAGS]
@@ -66,7 +66,7 @@ def _steps(names: tuple[str, ...], looping: frozenset[str], *, fails: bool) -> A
 
 @st.composite
 def control_programs(draw: Any, *, fails: bool = False, names: Any = None) -> tuple[Any, ...]:
-    """Steps and blocks in blocks, on these arrays; with failures, on the host alone."""
+    """Steps and nested blocks on these arrays; programs with failures use host arrays only."""
     names = names or (ON_HOST if fails else ON_DEVICE + ON_HOST)
     flags = [name for name in names if name in FLAGS]
 
@@ -93,14 +93,14 @@ def control_programs(draw: Any, *, fails: bool = False, names: Any = None) -> tu
 
 
 def begin() -> dict[str, list[int]]:
-    """What the arrays hold at first."""
+    """The initial content of the arrays."""
     return {
         name: [3] if name in FLAGS else [at] * COUNT for at, name in enumerate(ON_DEVICE + ON_HOST)
     }
 
 
 class Interpreter:
-    """The same program in plain Python. What is poisoned is None."""
+    """The same program in plain Python. A poisoned value is None."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = begin()
@@ -121,7 +121,8 @@ class Interpreter:
         while True:
             flag = self.values[block.by]
             if flag is None:
-                # Nobody knows what would have been done.
+                # Nobody knows which body would have run, so everything that a body may write is
+                # poisoned.
                 for name in written(block.bodies):
                     if name == "notes":
                         self.notes = None
@@ -159,7 +160,7 @@ class Interpreter:
 
 
 def written(bodies: Any) -> set[str]:
-    """What these programs may write."""
+    """The arrays that these programs may write, and "notes"."""
     found: set[str] = set()
     for step in (step for body in bodies for step in body):
         if not isinstance(step, Block):
@@ -230,7 +231,7 @@ class _Graph:
 
 
 def _view(x: Any) -> Any:
-    """The memory of an array on the CPU, for a function that declares that it reads it."""
+    """The memory of a CPU array, for a function that declares its read."""
     from cudasync.array.host.memory import view_of
 
     return view_of(x)
@@ -248,7 +249,7 @@ def control_differences(
     beside: bool = False,
     without: tuple[str, ...] = (),
 ) -> list[str]:
-    """What a graph did otherwise than plain Python; with a step `beside` it between launches."""
+    """The differences between a graph and plain Python; `beside` adds steps between launches."""
     model = Interpreter()
     extra = Do("mix", "h0", "h1"), Do("set", "hf", 5)
     with open_engine(setting) as engine, cs.use(engine):
@@ -280,7 +281,7 @@ def control_differences(
 def rebound_control_differences(
     program: tuple[Any, ...], setting: Setting, turns: list[int], without: tuple[str, ...] = ()
 ) -> list[str]:
-    """What a graph did otherwise whose arrays, flags too, were other ones with each turn."""
+    """The differences of a graph when all arrays, including flags, are replaced at each turn."""
     models, notes = [Interpreter(), Interpreter()], []
     with open_engine(setting) as engine, cs.use(engine):
         made, other = _Graph(), _Graph()

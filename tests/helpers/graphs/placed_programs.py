@@ -1,5 +1,7 @@
-"""Random programs on arrays of any device, beside some on named ones and the CPU; what they mean in
-NumPy, and running them as graphs with steps placed as HEFT would have it, or by chance."""
+"""Random programs on arrays of any device, named devices and the CPU, and their runs as graphs.
+
+The reference is NumPy. Graphs place their steps by HEFT or at random.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ DEVICES = (0, 1, 2)
 
 
 class Step(NamedTuple):
-    """What is done, on which of the arrays that there are; if it makes one, whether the program
-    still has that in the end."""
+    """A verb and the numbers of the arrays it uses. `is_kept`: the program keeps the new array
+    until the end."""
 
     verb: str
     one: int
@@ -40,25 +42,24 @@ VERBS = (
     "scan", "product", "mix", "set", "clear", "out", "in", "rows", "zeros", "host", "pinned",
     "from pinned", "repeat", "while", "cond",
 )  # fmt: skip
-# These have some of the steps behind them inside.
+# The bodies of these verbs are some of the following steps.
 BLOCKS = ("repeat", "while", "cond")
 few = st.integers(0, 5)
 
 
 def lists_of(verbs: Sequence[str]) -> st.SearchStrategy[list[Step]]:
-    """Programs that do these things."""
+    """Programs of these verbs."""
     step = st.builds(Step, st.sampled_from(verbs), few, few, st.integers(1, SIZE), st.booleans())
     return st.lists(step, min_size=2, max_size=14)
 
 
 programs = lists_of(VERBS)
-# Those that end whatever a bug makes of their values.
+# Programs that end even if a bug changes their values.
 ending_programs = lists_of([verb for verb in VERBS if verb != "while"])
 
 
 class World:
-    """The arrays of a program: named ones of devices, of the CPU and pinned, and those of any
-    device."""
+    """The arrays of a program: of named devices, of the CPU, pinned, and of any device."""
 
     def __init__(self, *, is_numpy: bool) -> None:
         values = [np.arange(1, SIZE + 1, dtype=np.int32) * (at + 1) for at in range(5)]
@@ -77,7 +78,7 @@ class World:
         self.kernels = cs.Module.from_ptx(PTX)
 
     def run(self, program: list[Step], graph: cs.RecordedGraph | None = None) -> None:
-        """Do it once, or record it. What is not kept is gone then."""
+        """Run the program once, or record it. Afterwards only kept arrays remain."""
         self._graph: Any = graph
         self.any, self.kept = [self._full(3)], []
         self._run(program)
@@ -98,14 +99,14 @@ class World:
                     self.kept.append(made)
 
     def _block(self, step: Step, body: list[Step]) -> None:
-        """Some steps in a block. What a loop may leave undone makes nothing that is left."""
+        """Run some steps in a block. Arrays from a block that may not run are dropped after it."""
         before = len(self.any), len(self.kept)
         one = self.any[step.one % len(self.any)]
         match step.verb:
             case "repeat":
                 self._rounds(step.number % 3 + 1, body)
             case "while":
-                # A flag of any device, or of a named one.
+                # A flag of any device, or of device 0.
                 count = self._full(step.number % 3, 1, cs.ANY if step.is_kept else 0)
                 if self.is_numpy:
                     self._rounds(int(count[0]), body)
@@ -133,12 +134,12 @@ class World:
             return
         before = len(self.any), len(self.kept)
         for _ in range(times):
-            # A round makes what the one before made, in its place.
+            # A round replaces the arrays that the previous round made.
             self._forget(before)
             self._run(body)
 
     def _forget(self, before: tuple[int, int]) -> None:
-        """Let go of what was made since."""
+        """Drop the arrays that were made since."""
         del self.any[before[0] :], self.kept[before[1] :]
 
     def _full(self, value: int, size: int = SIZE, device: Any = cs.ANY) -> Any:
@@ -210,7 +211,8 @@ class World:
             self.kernels.kernel("mix")[1, 32](one, other, 3, np.uint32(n))
 
     def _set(self, one: Any, n: int) -> None:
-        """All that it writes it overwrites, but it writes the first n alone."""
+        """The kernel declares that it overwrites the whole array, but writes the first n elements
+        only."""
         if self.is_numpy:
             one[:n] = n + np.arange(n, dtype=np.int32)
         else:
@@ -225,7 +227,7 @@ class World:
             )
 
     def outcome(self) -> list[list[int]]:
-        """What the named arrays hold, and those of any device that were kept."""
+        """The content of the named arrays, and of the kept arrays of any device."""
         every = [*self.named, self.host, *self.kept]
         found = [(each if self.is_numpy else each.numpy()).tolist() for each in every]
         return [*found, self.pinned.tolist()]
@@ -233,7 +235,7 @@ class World:
 
 @contextmanager
 def placed_by(choose: Any) -> Iterator[None]:
-    """Meanwhile steps are placed by `choose(places)`, of those where each can be done."""
+    """Inside the block, `choose(places)` places each step on one of its possible places."""
     usual = plan.scheduled
 
     def chosen(tasks: Any, link: Any) -> Schedule:
@@ -254,8 +256,8 @@ def placed_differences(
     *,
     within: bool = False,
 ) -> list[Any]:
-    """What a graph did otherwise than NumPy. With a seed steps are placed by chance. `within`
-    another graph, what was placed is placed once more."""
+    """The differences between a graph and NumPy. With a seed, steps are placed at random. With
+    `within`, the placed graph is part of another graph, which places it again."""
     model, world = World(is_numpy=True), World(is_numpy=False)
     with np.errstate(over="ignore"):
         for _ in range(times):
@@ -280,7 +282,7 @@ def placed_differences(
 
 
 def program_of(seed: int) -> list[Step]:
-    """A program by chance, for processes that search by themselves."""
+    """A random program, for processes that search by themselves."""
     draw = Random(seed)
     return [
         Step(

@@ -1,4 +1,4 @@
-"""Running a program as a graph: recorded once, launched several times, compared with the model."""
+"""Runs of a program as a graph: recorded once, launched several times, compared with the model."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ import cudasync as cs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What asks for a value, or makes a new array, or would not end.
+# Steps that ask for a value, make a new array, or would not end.
 _NOT_RECORDED = (ClearErrors, Fetch, Hold, Nest, Read, Renew, Wait, WaitAll)
 
 
 def recordable(program: Program) -> Program:
-    """What of `program` can be recorded."""
+    """The part of `program` that can be recorded."""
     return replace(program, pushes=tuple(p for p in program.pushes if _can_be(p.step)))
 
 
@@ -45,13 +45,13 @@ def _can_be(step: Step) -> bool:
     if isinstance(step, Batch):
         return all(_can_be(each) for each in step.steps)
     if isinstance(step, Fail):
-        # A function of a stream that fails does so when the graph is instantiated.
+        # A failing device function fails when the graph is instantiated.
         return not step.on_device
     return not isinstance(step, _NOT_RECORDED)
 
 
 class Recorded(Runner):
-    """A run of a program by a graph."""
+    """The run of a program as a graph."""
 
     def launched(
         self,
@@ -61,12 +61,12 @@ class Recorded(Runner):
         children: Sequence[Any] = (),
         without: tuple[str, ...] = (),
     ) -> tuple[Run, cs.Executable, list[list[bool]]]:
-        """Record the program, and launch it so often; the outcome, what was launched, and what of
-        the host's arrays and tokens was poisoned.
+        """Record the program and launch it `times` times.
 
-        With something `beside`, the program is pushed once more, eagerly, before the last launch.
-        With `on_stream` launches are between the work of a foreign stream, which has none. With
-        `children`, runs of so many pushes are graphs of their own, launched within the outer one.
+        Returns the outcome, the executable, and which elements of host arrays and tokens were
+        poisoned. With `beside`, the program is also pushed eagerly before the last launch. With
+        `on_stream`, launches go to a foreign stream without other work. With `children`, runs of
+        pushes are graphs of their own, launched within the outer one.
         """
         with cs.use(self.engine):
             outside = self.engine
@@ -80,7 +80,7 @@ class Recorded(Runner):
                 if beside and each == times - 1:
                     for number, push in enumerate(self.program.pushes):
                         self.push(str(number), push)
-                # A stream does not follow what is poisoned, which is told at once.
+                # A launch on a stream cannot carry poison, so it raises at once.
                 with suppress(cs.OpError):
                     executable.launch(cs.Stream() if on_stream else None)
             with suppress(cs.OpError):
@@ -91,7 +91,7 @@ class Recorded(Runner):
             return self.outcome(), executable, wrong
 
     def _record(self, first: int, children: Sequence[Any]) -> None:
-        """Record the pushes from `first` on, in runs of so many, each as it says: see `runs`."""
+        """Record the pushes from `first` on, in the runs that `children` describes: see `runs`."""
         self.engine = cs.engine()
         numbered = list(enumerate(self.program.pushes))
         for count, (is_child, is_executable, is_nested) in children:
@@ -115,8 +115,8 @@ class Recorded(Runner):
             self.push(str(number), push)
 
     def rebound(self, turns: list[int]) -> list[list[list[list[int]]]]:
-        """Record the program on slots, and launch it with one set of arrays after the other; what
-        the arrays of each set hold in the end."""
+        """Record the program on slots, and launch it with alternating sets of arrays. Returns the
+        final content of each set."""
         outside = self.engine
         with cs.use(outside):
             sets = [self.arrays, [cs.array(a.numpy() + 7, device=a.device) for a in self.arrays]]
@@ -137,7 +137,7 @@ class Recorded(Runner):
             return [[array.numpy().tolist() for array in each] for each in sets]
 
     def poisoned(self) -> list[list[bool]]:
-        """Of each element of each array of the host, and of each token, whether it is poisoned."""
+        """For each element of the host arrays, and for each token: whether it is poisoned."""
         places = [[array[i : i + 1] for i in range(len(array))] for array in self.host]
         places.append(list(self.tokens))
         asked = [[self.engine.push(_nothing, reads=each) for each in row] for row in places]
@@ -154,7 +154,7 @@ def graph_differences(
     without: tuple[str, ...] = (),
     children: Sequence[Any] = (),
 ) -> list[str]:
-    """What a graph did otherwise than running its program so often has it."""
+    """The differences between a graph and as many serial runs of its program."""
     try:
         with open_engine(setting) as engine:
             launched = Recorded(program, engine, holds=False).launched(
@@ -168,7 +168,7 @@ def graph_differences(
     often = replace(program, pushes=program.pushes * (times + beside))
     model = Model(often)
     expected = model.run(list(often.by_id()))
-    # A note has the number of its step, which is the same in each launch.
+    # A note writes the number of its step, which is the same in each launch.
     for outcome in (expected, run):
         count = len(program.pushes)
         outcome.logs = [[_first_id(each, count) for each in log] for log in outcome.logs]
@@ -186,7 +186,7 @@ def graph_differences(
 
 
 def rebound_differences(program: Program, setting: Setting, turns: list[int]) -> list[str]:
-    """What a graph did otherwise whose arrays were other ones with each turn."""
+    """The differences of a graph when its arrays are replaced at each turn."""
     try:
         with open_engine(setting) as engine:
             runner = Recorded(program, engine, holds=False)
@@ -212,7 +212,7 @@ def rebound_differences(program: Program, setting: Setting, turns: list[int]) ->
 
 
 def _nothing() -> None:
-    """Asks for what it reads, no more."""
+    """An op that only asks for its reads."""
 
 
 def _first_id(id_: str, count: int) -> str:

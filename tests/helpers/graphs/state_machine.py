@@ -1,9 +1,9 @@
-"""The machine that drives engines drives a graph, too: what one records and launches, the others
-push again at each launch; all must agree, answer by answer.
+"""The machine that compares engines drives a graph too, launch by launch.
 
-Graphs are recorded with any passes left out, launched behind eager work that is under way, on fresh
-data, on other arrays by `update`, and within each other. An op that failed has another name in a
-graph than by itself, so of failures it is told that there was one.
+One participant records a program and launches its graph; the others push the program again at each
+launch. All must agree on every answer. Graphs are recorded with any passes left out, and launched
+behind unfinished eager work, on fresh data, on other arrays by `update`, and within each other. A
+failed op has another name in a graph, so failures are compared without names.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from hypothesis.stateful import initialize, precondition, rule
 import cudasync as cs
 from cudasync.graph.passes import PASSES
 
-# Without tokens: a graph writes one once, however often what is inside does.
+# No tokens: a graph writes a token once, however many of its ops do.
 _ROOM = replace(ROOM, tokens=0)
 _KINDS = (
     "mix", "mix", "host mix", "join", "set", "set", "add", "add", "total", "copy", "copy", "clear",
     "direct",
 )  # fmt: skip
 BODIES = st.lists(pushes(_ROOM, _KINDS, False, 1), min_size=1, max_size=8)
-# A device is left out as a whole where something of it fails: on the host it is told exactly.
+# If an op fails on a device, the graph leaves the whole segment out. On the host it leaves out the
+# exact ops.
 _ON_HOST = pushes(_ROOM, ("host mix", "host mix", "join", "set", "copy", "fail"), True, 1)
 FAILING = st.lists(_ON_HOST.filter(lambda push: _is_on_host(push.step)), min_size=1, max_size=8)
 WITHOUT = st.sets(st.sampled_from(sorted(PASSES)), max_size=3).map(tuple)
@@ -52,10 +53,10 @@ def _is_on_host(step: Step) -> bool:
 
 @dataclass
 class Recording:
-    """A program of pushes, and the graph of it where there is one."""
+    """A program of pushes, and its graph, if any."""
 
     pushes: list[tuple[str, Push]]
-    # The arrays that it works on now, and what it does first: another, with its arrays of then.
+    # The current arrays, and the recording that runs first, with its arrays at that time.
     arrays: list[Any]
     first: tuple[Recording, list[Any]] | None = None
     executable: Any = None
@@ -73,11 +74,11 @@ class Recording:
 
 @dataclass
 class GraphParticipant(Participant):
-    """One that pushes programs again, or, if it records, launches the graph of them."""
+    """A participant that pushes programs again, or, if it records, launches their graphs."""
 
     records: bool = False
     recordings: list[Recording] = field(init=False, default_factory=list)
-    # Two more arrays for each of the program's, for updates.
+    # Two more arrays for each array of the program, for updates.
     spare: list[list[Any]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,17 +125,17 @@ class GraphParticipant(Participant):
         self._push_on(arrays, made.pushes)
 
     def _push_on(self, arrays: list[Any], pushed: list[tuple[str, Push]]) -> None:
-        """Push these steps with such arrays in the place of the program's."""
+        """Push these steps on the given arrays in place of the program's arrays."""
         runner = self.runner
         usual, runner.arrays = runner.arrays, arrays
         for id_, push in pushed:
             runner.push(id_, push)
-            # A node has not run, and all others are judged by what they leave.
+            # An op of a graph has not run; all others are judged by their results in memory.
             runner.ops.pop(id_, None)
         runner.arrays = usual
 
     def update(self, which: int, index: int, choice: int) -> None:
-        """Another array from now on: the program's own, or a spare one."""
+        """Replace an array by the program's own one or a spare one."""
         made = self.recordings[which]
         array = [self.runner.arrays[index], *self.spare[index]][choice]
         made.arrays = [*made.arrays[:index], array, *made.arrays[index + 1 :]]
@@ -143,13 +144,13 @@ class GraphParticipant(Participant):
                 made.executable.update(**{f"d{index}": array})
 
     def fill(self, which: int, value: int) -> None:
-        """Fresh data in all that it works on."""
+        """Write fresh data into all arrays of the recording."""
         with cs.use(self.engine):
             for at, array in enumerate(self.recordings[which].arrays):
                 array[...] = np.arange(LENGTH, dtype=np.int32) * value + at
 
     def held(self, which: int) -> list[Any]:
-        """What is in the arrays of the program, and those that it works on."""
+        """The content of the program's arrays, and of the recording's current arrays."""
         with cs.use(self.engine):
             self.runner.release()
             every = [*self.runner.arrays, *self.recordings[which].arrays]
@@ -164,14 +165,14 @@ def _value(array: Any) -> Any:
 
 
 class GraphAgreement(Agreement):
-    """The serial engine and an engine, which push, and one that records."""
+    """The serial engine and an engine that push, and an engine that records."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Programs so far: each with the number of steps, so that each has ids of its own.
+        # The number of programs, which makes the ids of their steps unique.
         self.recorded = 0
-        # True once something may have failed that was not cleared: what needs it of a device's
-        # segment is left out with all else there.
+        # True once an op may have failed and errors were not cleared. Then a device's segment is
+        # left out as a whole if any of its ops needs the failed op.
         self.is_in_doubt = False
 
     @initialize(first=settings(), second=settings(), is_serial=st.booleans())
@@ -205,8 +206,8 @@ class GraphAgreement(Agreement):
             each.record(pushed, without, inner)
 
     def _is_mixed(self, body: list[Push], inner: int) -> bool:
-        """True where what may fail on the host meets a device, or a function that refers to a
-        slot meets the array that is in its place."""
+        """True if possible failures on the host meet a device, or a function's slot meets its
+        array."""
         first = self.participants[0].recordings[inner]
         has_hold = any(isinstance(push.step, Batch) or _has_hold(push.step) for push in body)
         is_on_host = all(_is_on_host(push.step) for push in body)
@@ -257,12 +258,12 @@ class GraphAgreement(Agreement):
             first = raised(lambda: each.engine.waitall(PATIENCE_S))
             each.engine.clear_errors()
             seen = each.runner.outcome(first)
-        # What a stream is given by a function is captured, so that is called at other times.
+        # Functions that enqueue on a stream are captured, so their calls are counted differently.
         return seen.device, seen.host, seen.versions, seen.results
 
 
 def _has_hold(step: Step) -> bool:
-    """True for what a function of the user's does to memory of a device."""
+    """True for a function of the user's that touches device memory."""
     places = (*step.reads, *step.writes)
     is_function = type(step).__name__ in ("Clear", "Direct")
     return is_function and any(isinstance(p, View) and p.space == "d" for p in places)
@@ -274,7 +275,7 @@ def _holds(made: Recording) -> bool:
 
 
 def _without_names(answer: Any) -> Any:
-    """The same, with failures that have no name."""
+    """The same answer, with failures without names."""
     if isinstance(answer, dict):
         return {key: _without_names(each) for key, each in answer.items()}
     if isinstance(answer, (list, tuple)):

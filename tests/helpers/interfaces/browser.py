@@ -1,4 +1,4 @@
-"""Chromium without a window, as distributions have it: what is in a page once its script ran."""
+"""Headless Chromium from the distribution: the content of a page after its script ran."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def browser() -> str | None:
 
 
 def document(page: Path, fragment: str = "", deadline_s: float = 120) -> str:
-    """The HTML of the document after its script, as the browser writes it; `fragment` is what
-    stands behind # in the address."""
+    """The document's HTML after its script, as the browser writes it. `fragment` is appended to the
+    address, with its #."""
     program = browser()
     assert program, MISSING
     with tempfile.TemporaryDirectory(prefix="browser") as home:

@@ -1,4 +1,4 @@
-"""pytest with our plugin, over a file of tests, in a process of its own as a user starts it."""
+"""pytest with our plugin over a file of tests, in its own process, as a user starts it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from helpers.repository.fork_server import Done, run_warm
 
 PLUGIN = "cudasync.pytest_plugin"
-# Two streams and no event: the copy may be done first. The host may wait, or `second` may.
+# Two streams and no event: the copy may run first. The host or `second` may wait.
 RACING = """
 import numpy as np
 import pytest
@@ -33,13 +33,13 @@ ENVIRONMENT = {"CUDASYNC_SOFTGPU_SCHEDULER": "fifo", "PYTEST_DISABLE_PLUGIN_AUTO
 
 
 def run_tests(folder: Path, *options: str, **environment: str) -> Done:
-    """What `pytest -p cudasync.pytest_plugin OPTIONS` in that folder comes to."""
+    """The result of `pytest -p cudasync.pytest_plugin OPTIONS` in that folder."""
     source = f"{_PRELUDE.format(folder=str(folder))}sys.exit(run(*{options!r}))"
     return run_warm(source, 200, **ENVIRONMENT, **environment)
 
 
 def run_each(folder: Path, *runs: tuple[str, ...]) -> list[Done]:
-    """The same for each of several runs that end before there are tests, in one process."""
+    """The results of several runs in one process; each run ends before there are tests."""
     source = f"{_PRELUDE.format(folder=str(folder))}os.dup2(1, 2)\n" + "".join(
         f"print('END', int(run(*{options!r})), flush=True)\n" for options in runs
     )
@@ -58,12 +58,12 @@ def run(*options):
 
 
 def replays(done: Done) -> list[list[str]]:
-    """The arguments of pytest in each line that says how to fail again."""
+    """The pytest arguments of each replay line."""
     lines = re.findall(r"^replay: python -m pytest (.*)$", done.out, re.MULTILINE)
     return [shlex.split(line) for line in lines]
 
 
 def counts(done: Done) -> dict[str, int]:
-    """How many tests passed, failed, were skipped."""
+    """The number of tests that passed, failed, or were skipped."""
     found = re.findall(r"(\d+) (passed|failed|skipped|errors?)", done.out.splitlines()[-1])
     return {what: int(number) for number, what in found}

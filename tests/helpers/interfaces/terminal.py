@@ -1,4 +1,4 @@
-"""A pseudo-terminal: what a program draws on it, and what is to be seen after that."""
+"""A pseudo-terminal: the output of a program, and the visible text after it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STEP = re.compile(r"\x1b\[\??(\d*)([A-Za-z])|\r|\n|[^\x1b\r\n]+")
 
 
 class Terminal:
-    """`file` is what a program writes to, `seen` what came out of it."""
+    """A program writes to `file`; `seen` is its output so far."""
 
     def __init__(self) -> None:
         self._end, slave = pty.openpty()
@@ -21,7 +21,7 @@ class Terminal:
         self.seen = ""
 
     def read_until(self, pattern: str) -> None:
-        # A view that is drawn again and again never keeps it waiting for long.
+        # A view that redraws constantly does not extend the wait.
         until = time.monotonic() + PATIENCE_S
         while not re.search(pattern, self.seen):
             ready, _, _ = select.select([self._end], [], [], max(0, until - time.monotonic()))
@@ -31,13 +31,13 @@ class Terminal:
             self.seen += os.read(self._end, 4096).decode()
 
     def line(self) -> str:
-        """What is on the line now, where nothing draws more than one."""
+        """The current line, for programs that draw only one."""
         self._read_all()
         assert "\n" not in self.seen
         return re.split(r"\r\x1b\[K", self.seen)[-1]
 
     def screen(self) -> list[str]:
-        """The lines now, as far as they were ever written to."""
+        """The current lines, as far as the program has written to them."""
         self._read_all()
         lines, row, column = [""], 0, 0
         for step in _STEP.finditer(self.seen):

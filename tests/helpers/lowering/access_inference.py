@@ -1,4 +1,4 @@
-"""What the access analysis says of a kernel with a few lines in it."""
+"""The result of the access analysis for a kernel of a few lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cudasync.ptx.access_analysis.accesses import analyse
 
 
 def inferred(body, count=1, before=""):
-    """What is inferred of a kernel with `count` pointers, which are in %d0, %d1, ... at first."""
+    """The analysis of a kernel with `count` pointers, initially in %d0, %d1, ..."""
     parameters = ", ".join(f".param .u64 p{index}" for index in range(count))
     loads = "\n".join(f"ld.param.u64 %d{index}, [p{index}];" for index in range(count))
     text = kernel(f"{loads}\n{body}", parameters=parameters, before=before)
@@ -17,6 +17,6 @@ def inferred(body, count=1, before=""):
 
 
 def accesses(body, count=1, before=""):
-    """What it does through its pointers, or through its only one."""
+    """The inferred accesses through the pointers, or through the only pointer."""
     found = inferred(body, count, before).parameters
     return found[0] if count == 1 else found

@@ -1,4 +1,4 @@
-"""x86-64 assembly, read just so far that its loops are seen and what they put on the stack."""
+"""x86-64 assembly, parsed far enough to find loops and the stores to the stack in them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cudasync.softgpu.jit.machine_code import codegen
 
 
 def assembly(text: str, level: str = "x86-64-v3") -> str:
-    """What LLVM makes of a kernel for machines of a level, whatever machine this is."""
+    """LLVM's assembly of a kernel for machines of a level, on any machine."""
     machine = _machine(level)
     return machine.emit_assembly(codegen.optimise(text, machine, level))
 
 
 def optimised(text: str, level: str = "x86-64-v3") -> str:
-    """The LLVM IR that it makes the assembly of."""
+    """The optimised LLVM IR of a kernel."""
     return str(codegen.optimise(text, _machine(level), level))
 
 
@@ -28,17 +28,17 @@ def _machine(level: str) -> Any:
 
 
 def functions(code: str) -> list[str]:
-    """The names of the functions there are, a kernel's own and those of its segments."""
+    """The names of the functions: a kernel's own, and those of its segments."""
     return re.findall(r"\.type\s+([\w.]+),@function", code)
 
 
 class Code:
-    """The basic blocks of one function: `lines` and `successors` of each, by number."""
+    """The basic blocks of one function: `lines` and `successors` of each block, by number."""
 
     def __init__(self, code: str, function: str = "kernel") -> None:
         start = code.index(f"\n{function}:")
         text = code[start : code.index(".Lfunc_end", start)].splitlines()[2:]
-        # Where it is no frame pointer, rbp is a register like others.
+        # Without a frame pointer, rbp is an ordinary register.
         self._stack = "[sb]" if any("%rsp, %rbp" in line for line in text) else "s"
         self.lines: list[list[str]] = [[]]
         names: dict[str, int] = {}
@@ -57,7 +57,7 @@ class Code:
         ]
 
     def innermost_loops(self) -> list[set[int]]:
-        """The blocks of each loop that holds no other."""
+        """The blocks of each innermost loop."""
         bodies: dict[int, set[int]] = {}
         dominators = self._dominators()
         for at, successors in enumerate(self.successors):
@@ -68,9 +68,9 @@ class Code:
         return [each for each in loops if not any(other < each for other in loops)]
 
     def stores_to_stack(self, blocks: set[int]) -> int:
-        """How often these blocks put a vector on the stack; those that call somebody do not count.
+        """The number of vector stores to the stack in these blocks, without blocks that call.
 
-        What is called is off the usual way, and its arguments lie in memory.
+        A call is off the hot path, and its arguments lie in memory.
         """
         store = re.compile(rf"vmov\w+\s+%[xyz]mm\d+, -?\w*\(%r{self._stack}p\)")
         hot = [
@@ -79,7 +79,7 @@ class Code:
         return sum(bool(store.match(line)) for lines in hot for line in lines)
 
     def has_way_round(self, loop: set[int]) -> bool:
-        """Whether one can go round a loop and pass no call."""
+        """Whether the loop has a cycle without a call."""
         free = {at for at in loop if not any("call" in line for line in self.lines[at])}
         (head,) = (at for at in loop if all(at in self._dominators()[each] for each in loop))
         seen, left = set(), [each for each in self.successors[head] if each in free]
@@ -122,5 +122,5 @@ class Code:
 
 
 def ends(lines: list[str]) -> bool:
-    """Whether a block never runs into the next one."""
+    """Whether a block never falls through to the next one."""
     return bool(lines) and bool(re.match(r"(jmp|ret)", lines[-1]))

@@ -1,4 +1,4 @@
-"""Running a kernel on a lowering alone, with numpy arrays as device memory: no driver, no core."""
+"""Running a kernel on a lowering alone, with NumPy arrays as device memory: no driver, no core."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def dim3(size: Sequence[int]) -> Dim3:
 
 
 def pack(kernel: CompiledKernel, values: Sequence[bytes | np.ndarray | int]) -> bytes:
-    """The parameter block: bytes as they are, the address of an array, an int at its size."""
+    """The parameter block: bytes unchanged, arrays by address, ints at the parameter's size."""
     block = bytearray(kernel.parameter_size)
     sizes, offsets = kernel.parameter_sizes, kernel.parameter_offsets
     for value, offset, size in zip(values, offsets, sizes, strict=True):
@@ -36,7 +36,7 @@ def pack(kernel: CompiledKernel, values: Sequence[bytes | np.ndarray | int]) -> 
 
 
 def make_variables(module: CompiledModule) -> list[np.ndarray]:
-    """Memory for the module's variables, holding their initial values."""
+    """Memory for the module's variables, with their initial values."""
     arrays = []
     for variable in module.variables:
         memory = np.zeros(max(variable.size, 1) + 64, np.uint8)
@@ -65,7 +65,8 @@ def _bits(value: ir.Integer | ir.Float | ir.SymbolAddress, addresses: dict[str, 
 
 @dataclass(frozen=True)
 class Started:
-    """An execution, the module's variables, and all memory, which lives as long as it does."""
+    """An execution, the module's variables, and all its memory, which lives as long as this
+    object."""
 
     execution: Execution
     variables: list[np.ndarray]
@@ -89,9 +90,9 @@ def start(
     memory: Sequence[np.ndarray] = (),
     workspace: int = 0,
 ) -> Started:
-    """Start a kernel; each array argument is one allocation, and so is each array of `memory`.
+    """Start a kernel. Each array argument is an allocation, and so is each array of `memory`.
 
-    `module` must live on.
+    The caller keeps `module` alive.
     """
     kernel = module.kernels[name]
     if variables is None:
@@ -114,7 +115,7 @@ def start(
 def run(module: CompiledModule, name: str, *, turns: int = 10_000, **options: Any) -> Outcome:
     """Start a kernel and run it to its end.
 
-    The outcome is DONE or FAULT, or YIELDED if it still waits after `turns` turns.
+    The outcome is DONE or FAULT, or YIELDED if the kernel still waits after `turns` turns.
     """
     execution = start(module, name, **options)
     outcome = execution.run()

@@ -1,4 +1,4 @@
-"""Running one random program on a lowering, and comparing what two of them left in memory."""
+"""Running one random program on a lowering, and comparing the memory that two lowerings left."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _SPECIAL = np.array(
     [0, 1 << 31, 1, 0x80000001, 0x7F800000, 0xFF800000, 0x7FFFFFFF, 0x3F800000, 0x7F7FFFFF],
     np.uint32,
 )
-# What the words that atomics work on begin as: see ptx_memory.atomic.
+# The initial values of the words for atomics: see memory_accesses.atomic.
 _COUNTERS = np.array([0, 2**32 - 1, 2**31, *[0] * 13], np.uint32)
 _COUNTERS[[5, 6, 12, 13]] = 2**32 - 1, 2**31 - 1, 2**32 - 1, 2**31 - 1
 _RESULTS = {"longs": np.uint64, "singles": np.float32, "doubles": np.float64, "halves": np.float16}
 
 
 def random_input(seed: int) -> np.ndarray:
-    """Words that are small numbers, edges, random bits and ordinary floats, in turn."""
+    """Words in turn: small numbers, edge values, random bits and ordinary floats."""
     random = np.random.default_rng(seed)
     words = random.integers(0, 2**32, INPUT_WORDS, np.uint32)
     words[::4] = random.integers(0, 40, len(words[::4]), np.uint32)
@@ -38,7 +38,7 @@ def random_input(seed: int) -> np.ndarray:
 
 
 def results(compile_module: Compile, program: Program, seed: int) -> dict[str, np.ndarray]:
-    """Everything the program leaves in memory, by the name of the parameter."""
+    """The memory that the program leaves, by parameter name."""
     threads = program.threads
     memory = {"input": random_input(seed), "scratch": np.full((threads, 16), 7, np.uint32)}
     for name, type_ in _RESULTS.items():
@@ -51,7 +51,7 @@ def results(compile_module: Compile, program: Program, seed: int) -> dict[str, n
         grid=program.grid,
         block=program.block,
         args=list(memory.values()),
-        # Turns of polite loops are dear; these loops end.
+        # Turns of polite spin loops are expensive; these loops end.
         budget=2**40,
     )
     assert outcome.kind is OutcomeKind.DONE, outcome
@@ -59,7 +59,7 @@ def results(compile_module: Compile, program: Program, seed: int) -> dict[str, n
 
 
 def differences(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> list[str]:
-    """One line per element that differs in a bit; two NaNs are alike."""
+    """A line for each element that differs in a bit; any two NaNs are equal."""
     lines = []
     for name, first in one.items():
         second = other[name]
@@ -74,9 +74,10 @@ def differences(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> lis
 
 
 def disagreement(number: int, size: int = 2) -> list[str]:
-    """What the lowerings make differently of the program of this number.
+    """The differences between the lowerings for the program of this number.
 
-    The number also says whether accesses are checked, and whether shapes are given up.
+    The number also decides whether accesses are checked, and whether all registers count as
+    varying.
     """
     program = program_of(number, size)
     settings = {"memcheck": number % 3 != 0, "assume_varying": number % 5 == 0}

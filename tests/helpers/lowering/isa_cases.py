@@ -1,4 +1,4 @@
-"""The programs of ptx/isa with their expectations, read from their headers (see ptx/README.md)."""
+"""The programs of ptx/isa and their expectations, read from their headers (see ptx/README.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 ISA = Path(__file__).parents[3] / "ptx" / "isa"
-# What memory that no INPUT line fills begins as.
+# The initial value of memory that no INPUT line fills.
 POISON = 0xA5
 
 _SIZES = {"b8": 1, "u8": 1, "s8": 1} | {
@@ -32,7 +32,7 @@ class Elements:
         return b"".join(encode(self.type, word) for word in self.words)
 
     def array(self) -> np.ndarray:
-        """The elements with the type that NumPy has for them."""
+        """The elements in NumPy's type for them."""
         kind = {"s": "i", "f": "f"}.get(self.type[0], "u")
         return np.frombuffer(self.bytes(), f"{kind}{_SIZES[self.type]}")
 
@@ -43,7 +43,7 @@ class Elements:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a float may be from its expectation."""
+    """The permitted distance of a float from its expectation."""
 
     kind: str
     bound: Fraction
@@ -58,7 +58,7 @@ class Tolerance:
 
 @dataclass
 class Case:
-    """One program and what it must compute."""
+    """One program and its expected results."""
 
     name: str
     path: Path
@@ -78,22 +78,22 @@ class Case:
 
     @property
     def compute_capability(self) -> tuple[int, int]:
-        """The least that a device must have to run it, from its .target."""
+        """The least compute capability that can run the program, from its .target."""
         (number,) = re.findall(r"^\.target sm_(\d+)[af]?$", self.text, re.MULTILINE)
         return divmod(int(number), 10)
 
     def memory(self, name: str) -> np.ndarray:
-        """The bytes that the pointer parameter `name` points to before the launch."""
+        """The bytes behind the pointer parameter `name` before the launch."""
         if name in self.inputs:
             return np.frombuffer(self.inputs[name].bytes(), np.uint8).copy()
         return np.full(self.expected[name].size_bytes, POISON, np.uint8)
 
     def memories(self) -> dict[str, np.ndarray]:
-        """The memory of every pointer parameter, by its name."""
+        """The memory of every pointer parameter, by name."""
         return {name: self.memory(name) for name in self.parameters if name not in self.values}
 
     def mismatches(self, name: str, memory: np.ndarray) -> list[str]:
-        """One line per element of `name` that is not as expected."""
+        """A line for each wrong element of `name`."""
         expected = self.expected[name]
         size = _SIZES[expected.type]
         found = memory.tobytes()
@@ -109,11 +109,11 @@ class Case:
 
 
 def encode(type_: str, word: str) -> bytes:
-    """One element as it lies in memory."""
+    """The bytes of one element in memory."""
     size = _SIZES[type_]
     if type_ in _FLOATS and not word.startswith("0x"):
         if word == "nan":
-            # The NaN that the hardware makes: every bit set but the sign.
+            # The hardware's NaN: every bit is set except the sign.
             return ((1 << (8 * size - 1)) - 1).to_bytes(size, "little")
         return struct.pack(_FLOAT_FORMATS[type_], float(word))
     return (int(word, 0) % (1 << (8 * size))).to_bytes(size, "little")
@@ -133,7 +133,7 @@ def _matches(type_: str, actual: bytes, word: str, tolerance: Tolerance | None) 
 
 
 def load_case(path: Path) -> Case:
-    """Read the header of one file; ValueError names what is wrong with it."""
+    """Read the header of one file; a ValueError names the error in the header."""
     case = Case(path.stem, path)
     for number, line in enumerate(_header(path), start=1):
         keyword, _, rest = line.partition(" ")
@@ -148,7 +148,7 @@ def load_case(path: Path) -> Case:
 
 
 def _header(path: Path) -> list[str]:
-    """The fields of the header, each joined with the lines that continue it."""
+    """The fields of the header, each joined with its continuation lines."""
     fields: list[str] = []
     for line in path.read_text().splitlines():
         if not line.startswith("//"):

@@ -18,12 +18,12 @@ CORPUS = Path(__file__).parents[2] / "softgpu" / "corpus"
 
 @functools.cache
 def compiled(text: str, **settings: bool):
-    """The module compiled from PTX text, once."""
+    """Compile a module from PTX text, once."""
     return compile_module(parse(text), **settings)
 
 
 def corpus(name: str, **settings: bool):
-    """The compiled module of a file in the corpus."""
+    """Compile a file of the corpus."""
     return compiled((CORPUS / f"{name}.ptx").read_text(), **settings)
 
 
@@ -50,7 +50,7 @@ def three(extent) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Started:
-    """An execution, and the memory that it touches: it may go on after the call that started it."""
+    """An execution and its memory, which stays alive for later runs."""
 
     execution: JitExecution
     arrays: list[np.ndarray]
@@ -63,7 +63,7 @@ class Started:
 
 
 def start(module, name, grid, block, *args, dynamic=0, symbols=(), memory=(), budget=2**31):
-    """An execution; the arrays among `args`, `symbols` and `memory` are what may be touched."""
+    """Start an execution; it may touch the arrays among `args`, `symbols` and `memory`."""
     kernel = module.kernels[name]
     arrays = [each for each in (*args, *symbols, *memory) if isinstance(each, np.ndarray)]
     ranges = {(each.ctypes.data, each.ctypes.data + each.nbytes) for each in arrays}
@@ -80,13 +80,13 @@ def start(module, name, grid, block, *args, dynamic=0, symbols=(), memory=(), bu
 
 
 def run(module, name, grid, block, *args, **options) -> None:
-    """Run to the end; a fault or a yield is a failed test."""
+    """Run a kernel to its end; a fault or a yield fails the test."""
     outcome = start(module, name, grid, block, *args, **options).run()
     assert outcome.kind is OutcomeKind.DONE, outcome
 
 
 def fault_of(module, name, grid, block, *args, **options):
-    """Run a kernel that must fail; its fault."""
+    """Run a kernel that must fault, and return the fault."""
     outcome = start(module, name, grid, block, *args, **options).run()
     assert outcome.kind is OutcomeKind.FAULT, outcome
     return outcome.fault

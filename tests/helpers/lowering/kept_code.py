@@ -1,7 +1,7 @@
-"""Machine code that the software GPU keeps while the tests run, and for no longer.
+"""Machine code that the software GPU keeps while the tests run, and no longer.
 
-Many tests, and the processes that they start, run the same kernels. What a run finds it has made
-itself: its folder is new and empty, and gone when the run ends.
+Many tests, and the processes that they start, run the same kernels. A run finds only code that it
+has made itself: its folder is new and empty, and is deleted when the run ends.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 VARIABLE = "CUDASYNC_SOFTGPU_CACHE"
-# A process that a test starts has what pytest says of that test.
+# pytest sets this variable, and processes that a test starts inherit it.
 IS_INSIDE_A_TEST = "PYTEST_CURRENT_TEST" in os.environ
 
 
 def keep_nothing() -> None:
-    """From now on, but in a run that a test of another run started: there that one's folder is."""
+    """Keep no code from now on. A run started by a test of another run uses that run's folder
+    instead."""
     if not IS_INSIDE_A_TEST:
         os.environ[VARIABLE] = "0"
 
 
 @contextmanager
 def kept_in(folder: Path) -> Iterator[None]:
-    """Keep code in this folder, which is new, and take it away at the end."""
+    """Keep code in this new folder, and delete the folder at the end."""
     assert not list(folder.iterdir()), f"{folder} is not empty"
     before = os.environ[VARIABLE]
     os.environ[VARIABLE] = str(folder)

@@ -1,4 +1,4 @@
-"""Functions of LLVM text, called in this process."""
+"""Functions of LLVM text, compiled and called in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.vector_ir.builder import Builder
 
 _POINTER = ctypes.c_void_p
-# What text may say of branches, as `jit.kernel` has it.
+# The branch weights that text may use, as in `jit/pipeline.py`.
 _WEIGHTS = [
     '!1 = !{!"branch_weights", i32 1, i32 2000}',
     '!2 = !{!"branch_weights", i32 2000, i32 1}',
@@ -23,20 +23,21 @@ _WEIGHTS = [
 
 
 def native(text: str, *arguments: Any, level: str | None = None) -> Callable[..., None]:
-    """`@f` of the text, which returns nothing; its code is for this host, the text for `level`."""
+    """`@f` of the text, which returns nothing. The code runs on this host; the text is for
+    `level`."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = codegen.new_machine(codegen.host_level())
     engine = llvm.create_mcjit_compiler(codegen.optimise(text, machine, level), machine)
     engine.finalize_object()
     function = ctypes.CFUNCTYPE(None, *arguments)(engine.get_function_address("f"))
-    # It lives as long as the function does.
+    # The engine lives as long as the function.
     function.engine = engine
     return function
 
 
 def of_arrays(builder: Builder) -> str:
-    """The text of `@f(given, taken)`, of two addresses, with what was emitted."""
+    """The text of `@f(given, taken)` with two addresses; its body is the emitted code."""
     lines = [*builder.lines, "  ret void", "}", *sorted(builder.declarations), *_WEIGHTS]
     return "\n".join(["define void @f(ptr %given, ptr %taken) {", "entry:", *lines, ""])
 

@@ -1,6 +1,7 @@
-"""NVIDIA's assembler, asked about files and texts: the outside word on what is PTX.
+"""NVIDIA's assembler, as an independent judge of what is PTX.
 
-It comes with the wheel nvidia-cuda-nvcc, which the extra `dev` brings; one on the PATH will do.
+It comes with the wheel nvidia-cuda-nvcc, which the extra `dev` installs. A ptxas on the PATH also
+works.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12")
-# A file whose purpose is to be refused says so in its header, with the reason.
+# A file that ptxas must refuse says so in its header, with the reason.
 INVALID = re.compile(r"^// INVALID \S", re.MULTILINE)
 _TARGET = re.compile(r"^\s*\.target\s+sm_(\w+)", re.MULTILINE)
 
 
 @cache
 def program() -> str:
-    """The path of ptxas; AssertionError with what to install if there is none."""
+    """The path of ptxas. Without one, an AssertionError says what to install."""
     for wheel in WHEELS:
         try:
             files = metadata.files(wheel) or []
@@ -40,19 +41,19 @@ def program() -> str:
 
 
 def goes_on_to(path: Path, target: int) -> bool:
-    """Whether what a file is for is an architecture that `target` includes: sm_90a is itself."""
+    """Whether `target` includes the file's architecture. sm_90a is included in no other one."""
     named = _TARGET.search(path.read_text())
     assert named, f"{path} names no target"
     return named[1].isdigit() and int(named[1]) <= target
 
 
 def complaint(path: Path, target: str = "", *, parse_only: bool = False) -> str:
-    """What ptxas has against a file, for its own target or another; "" if it takes it."""
+    """ptxas's errors in a file, for the file's target or another; "" if it accepts the file."""
     if not target:
         named = _TARGET.search(path.read_text())
         assert named, f"{path} names no target"
         target = named[1]
-    # For a virtual architecture nothing is generated, which halves the time.
+    # For a virtual architecture ptxas generates no code, which halves the time.
     kind = "compute" if parse_only else "sm"
     command = [program(), f"-arch={kind}_{target}", "-O0", "-o", "/dev/null", str(path)]
     done = subprocess.run(
@@ -62,7 +63,7 @@ def complaint(path: Path, target: str = "", *, parse_only: bool = False) -> str:
 
 
 def surprises(paths: Iterable[Path], target: str = "", *, parse_only: bool = False) -> list[str]:
-    """One paragraph for each file that is refused, and for each that says INVALID and is not."""
+    """A paragraph for each refused file, and for each accepted file that says INVALID."""
 
     def surprise(path: Path) -> str:
         said = complaint(path, target, parse_only=parse_only)

@@ -1,4 +1,4 @@
-"""Running a kernel with its accesses recorded, and holding them against what was inferred."""
+"""Running a kernel with recorded accesses, and comparing them with the inferred ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Happened:
-    """What a launch did to one array: byte ranges counted from its start, and PTX lines."""
+    """The accesses of a launch to one array: byte ranges from the array's start, and PTX lines."""
 
     read: list[tuple[int, int]]
     written: list[tuple[int, int]]
@@ -35,12 +35,12 @@ class Happened:
 
 
 def watch(arrays: Sequence[np.ndarray]) -> Recording:
-    """A recording of these arrays, none of which overlap."""
+    """Make a recording of these arrays, none of which overlap."""
     return Recording({(each.ctypes.data, each.ctypes.data + each.nbytes) for each in arrays})
 
 
 def happened(recording: Recording, array: np.ndarray) -> Happened:
-    """What is recorded of one of the arrays."""
+    """The recorded accesses to one of the arrays."""
     start = array.ctypes.data
     index = [low for low, _ in recording.ranges].index(start)
     ranges = [
@@ -55,9 +55,9 @@ def happened(recording: Recording, array: np.ndarray) -> Happened:
 def record(
     module: CompiledModule, name: str, args: Sequence[bytes | np.ndarray | int], **options: Any
 ) -> tuple[list[Happened | None], list[Happened]]:
-    """What a launch did to each argument, None for those that are no array, and each variable.
+    """The accesses of a launch to each argument (None if it is no array) and to each variable.
 
-    The module must be compiled to be recorded. Every array is an allocation of its own.
+    The module must be compiled for recording. Every array is its own allocation.
     """
     variables = bare_launch.make_variables(module)
     recording = watch([*(each for each in args if isinstance(each, np.ndarray)), *variables])
@@ -70,7 +70,7 @@ def record(
 
 
 def excesses(inferred: Access, real: Happened) -> list[str]:
-    """What happened that was not inferred, a line for each."""
+    """A line for each kind of access that was made but not inferred."""
     found = []
     if real.read and not inferred.reads:
         found.append(f"{inferred.name}, but read in line {real.lines[Touch.READ]}")

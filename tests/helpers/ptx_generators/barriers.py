@@ -1,6 +1,6 @@
-"""Statements of random PTX programs that all threads of a block come to, with barriers in them.
+"""Statements of random PTX programs that all threads of a block reach, with barriers in them.
 
-Every exchange ends with a barrier for all, so that the next may use the same memory.
+Every exchange ends with a barrier of all threads, so that the next one may reuse the memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def together(w: Writer) -> None:
-    """A statement that all threads of the block come to."""
+    """A statement that all threads of the block reach."""
     kinds = [exchange, exchange, shared_sum, reduction, apart]
     if w.has_whole_warps and w.threads > 32:
         kinds += [some_warps, some_warps, produce]
@@ -27,7 +27,7 @@ def _everyone(w: Writer) -> str:
 
 
 def _named(w: Writer, number: int, threads: int = 0) -> str:
-    """The operands of a barrier, in registers at times: alike in all threads, or by their text."""
+    """The operands of a barrier, sometimes in registers that are equal in all threads."""
     source = str(number)
     match w.number(0, 3):
         case 0:
@@ -46,7 +46,7 @@ def _named(w: Writer, number: int, threads: int = 0) -> str:
 
 
 def exchange(w: Writer) -> None:
-    """Every thread leaves a word in shared memory and takes another's, between barriers."""
+    """Every thread writes a word of shared memory and reads another one, between barriers."""
     w.emit(f"{w.guard()}st.shared.u32 [%slot], {w.register('R')}")
     w.emit(_everyone(w))
     _take(w, w.guard())
@@ -62,7 +62,7 @@ def _take(w: Writer, guard: str) -> None:
 
 
 def shared_sum(w: Writer) -> None:
-    """Every thread adds to one word of shared memory, and reads it behind a barrier."""
+    """Every thread adds to one word of shared memory, and reads the word behind a barrier."""
     w.emit(f"{w.guard()}red.shared.add.u32 [total], {w.register('R')}")
     w.emit(_everyone(w))
     w.emit(f"ld.shared.u32 {w.register('R')}, [total]")
@@ -70,7 +70,7 @@ def shared_sum(w: Writer) -> None:
 
 
 def reduction(w: Writer) -> None:
-    """bar.red: what all threads' predicates come to."""
+    """bar.red: a reduction of all threads' predicates."""
     operation, target = w.pick([("popc.u32", "R"), ("and.pred", "P"), ("or.pred", "P")])
     how = w.pick(["bar", "barrier", "barrier.cta"])
     source = w.pick(["", "!"]) + w.register("p")
@@ -78,7 +78,7 @@ def reduction(w: Writer) -> None:
 
 
 def apart(w: Writer) -> None:
-    """Lanes of one warp come to one barrier at two places, which .sync without .aligned allows."""
+    """Lanes of a warp reach one barrier at two places, which .sync without .aligned allows."""
     otherwise, end = w.label(), w.label()
     number = w.number(0, 15)
     w.emit(f"st.shared.u32 [%slot], {w.register('R')}")
@@ -95,7 +95,7 @@ def apart(w: Writer) -> None:
 
 
 def some_warps(w: Writer) -> None:
-    """The first warps have a barrier of their own; the branch to it parts no warp."""
+    """The first warps have their own barrier; the branch to it diverges in no warp."""
     first = w.number(1, w.threads // 32 - 1)
     end = w.label()
     w.emit(f"st.shared.u32 [%slot], {w.register('R')}")
@@ -111,7 +111,7 @@ def some_warps(w: Writer) -> None:
 
 
 def produce(w: Writer) -> None:
-    """The first warp writes, arrives and goes on; the others wait for it and read."""
+    """The first warp writes, arrives and goes on; the other warps wait for it and read."""
     number = w.number(1, 15)
     consumer, end = w.label(), w.label()
     w.emit("setp.ge.u32 %more, %linear, 32")

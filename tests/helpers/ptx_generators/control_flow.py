@@ -1,8 +1,8 @@
-"""Statements of random PTX programs that steer: branches, loops, switches, ways out of them.
+"""Control flow in random PTX programs: branches, loops, switches, and exits from them.
 
-Where it is known which lanes of a warp are together, `w.members` names a register (or a constant)
-that holds them in each of these lanes; statements of `ptx_lanes` may then follow. A branch and a
-loop may find out who went along, by a vote, or give the knowledge up.
+Where the converged lanes of a warp are known, `w.members` names a register (or a constant) that
+holds them in each of these lanes. Statements of `warp_collectives` may follow there. A branch or a
+loop may find its lanes by a vote, or give this knowledge up.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _among(w: Writer, members: str | None) -> Iterator[None]:
-    """Write what these lanes do."""
+    """Inside the block, `w.members` are these lanes."""
     before, w.members = w.members, members
     yield
     w.members = before
 
 
 def _voters(w: Writer, predicate: str) -> str | None:
-    """A register that will hold the lanes with this predicate, if they are to be known."""
+    """A register with the lanes that have this predicate; None if they are not to be known."""
     if w.members is None or w.number(0, 1):
         return None
     found = w.mask()
@@ -35,12 +35,12 @@ def _voters(w: Writer, predicate: str) -> str | None:
 
 
 def branch(w: Writer, depth: int, *, is_uniform: bool) -> None:
-    """if, or if and else, on a predicate that lanes may differ in."""
+    """if, or if and else, on a predicate that may differ between lanes."""
     otherwise, end = w.label(), w.label()
     has_else = w.number(0, 1)
     predicate = w.register("p")
     sign = w.pick(["", "!"])
-    # Who falls through, and who does not.
+    # The lanes that fall through, and the others.
     inside = _voters(w, predicate if sign else f"!{predicate}")
     others = None
     if inside and has_else:
@@ -60,7 +60,8 @@ def branch(w: Writer, depth: int, *, is_uniform: bool) -> None:
 
 
 def loop(w: Writer, depth: int, *, is_uniform: bool) -> None:
-    """A counted loop: of as many trips for all, or of a register's low bits for each lane."""
+    """A counted loop: equally many trips for all lanes, or the low bits of a register in each
+    lane."""
     counter = w.counter()
     again, onward, end = w.label(), w.label(), w.label()
     same_for_all = bool(is_uniform and w.number(0, 1))
@@ -69,14 +70,14 @@ def loop(w: Writer, depth: int, *, is_uniform: bool) -> None:
     else:
         w.emit(f"and.b32 {counter}, {w.register('R')}, 3")
     tests_first = not same_for_all and w.number(0, 1)
-    # Each trip begins with a vote on who makes it. Nobody may then leave in the middle.
+    # Each trip begins with a vote of its lanes. Then no lane may leave in the middle.
     members = w.members if same_for_all else None
     if tests_first and w.members and w.number(0, 1):
         members = w.mask()
         w.emit(f"mov.b32 {members}, {w.members}")
     w.mark(again)
     if tests_first:
-        # Signed, since a trip that is cut short counts as another one.
+        # Signed, because `begin_again` decrements the counter too, and may take it below 0.
         w.emit(f"setp.le.s32 %more, {counter}, 0")
         if members:
             w.emit(f"vote.sync.ballot.b32 {members}, !%more, {members}")
@@ -94,14 +95,14 @@ def loop(w: Writer, depth: int, *, is_uniform: bool) -> None:
     if tests_first:
         w.emit(f"bra {again}")
     else:
-        # Signed: a counter that began at 0 makes one trip.
+        # Signed, so that a counter that began at 0 makes one trip.
         w.emit(f"setp.gt.s32 %more, {counter}, 0")
         w.emit(f"@%more bra {again}")
     w.mark(end)
 
 
 def switch(w: Writer, depth: int, *, is_uniform: bool) -> None:
-    """brx.idx over a few cases, some of which fall through to the next, some of which are one."""
+    """brx.idx over a few cases. Some fall through to the next one, and some share a label."""
     table, end = w.label(), w.label()
     cases = [w.label() for _ in range(w.number(1, 3))]
     order = [w.pick(cases) for _ in range(4)]
@@ -119,7 +120,7 @@ def switch(w: Writer, depth: int, *, is_uniform: bool) -> None:
 
 
 def tangle(w: Writer, depth: int, *, is_uniform: bool) -> None:
-    """Control flow that no structured language has: jumps out of blocks, and into a loop."""
+    """Unstructured control flow: jumps out of blocks, and into a loop."""
     end = w.label()
     w.breaks.append(end)
     w.continues.append("")
@@ -127,12 +128,12 @@ def tangle(w: Writer, depth: int, *, is_uniform: bool) -> None:
     with _among(w, None):
         kind = w.number(0, 2)
         if kind == 0:
-            # Several ways out of nested blocks to one place.
+            # Several exits from nested blocks to one place.
             w.statements(depth - 1, is_uniform=False)
             leave(w)
             w.statements(depth - 1, is_uniform=False)
         elif kind == 1:
-            # A loop inside of another one, which alone leads out of both.
+            # A loop inside another one; only the inner loop leaves both.
             counter, outer, inner = w.counter(), w.label(), w.label()
             w.emit(f"and.b32 {counter}, {w.register('R')}, 7")
             w.mark(outer)
@@ -185,7 +186,7 @@ def ways_back(w: Writer) -> list[tuple[str, str]]:
 
 
 def begin_again(w: Writer) -> None:
-    """The next trip of a loop, or of one around it, from the middle of this one."""
+    """Start the next trip of this loop, or of one around it, in the middle of a trip."""
     again, counter = w.pick(ways_back(w))
     w.emit(f"sub.u32 {counter}, {counter}, 1")
     w.emit(f"setp.gt.and.s32 %more, {counter}, 0, {w.register('p')}")
@@ -193,7 +194,7 @@ def begin_again(w: Writer) -> None:
 
 
 def end_thread(w: Writer) -> None:
-    """Some threads leave a word and end here, in the middle of everything."""
+    """Some threads store a word and end here, in the middle of the program."""
     p, how = w.register("p"), w.pick(["exit", "ret"])
     w.emit(f"@{p} st.global.u32 [%rd_scratch+{4 * w.number(0, 3)}], {w.register('R')}")
     w.emit(f"@{p} {how}")

@@ -1,8 +1,8 @@
-"""Device functions of random PTX programs: several deep, recursive, called by some lanes.
+"""Device functions of random PTX programs: nested, recursive, called by some lanes.
 
-A function has the registers, the memory and the statements of a kernel, but for barriers. It is
-called with two numbers, which its registers begin as, and gives one. It may call the functions
-before it, and itself as many times deep as its argument says.
+A function has the registers, the memory and the statements of a kernel, except barriers. Two
+numbers are the initial values of its registers, and it returns one number. It may call the
+functions before it, and itself as deep as its argument says.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from helpers.ptx_generators.statement_writer import Writer
 
-# Arguments: the memory of the kernel, words in the local memory of who calls or of another before,
-# two numbers, and how deep it may still call itself.
+# Arguments: the kernel's memory, words in local memory of a caller, two numbers, and the remaining
+# recursion depth.
 _POINTERS = ("input", "scratch", "counters")
 SIGNATURE = "(.param .b64 result) NAME(" + (
     ", ".join(f".param .b64 {name}" for name in _POINTERS)
@@ -75,7 +75,7 @@ def call(w: Writer) -> None:
 
 
 def call_itself(w: Writer) -> None:
-    """One call less deep, by the threads that may still."""
+    """Call the function itself with a smaller depth, in the threads with a depth above 0."""
     w.emit("setp.ne.u32 %deeper, %depth, 0")
     end = w.label()
     w.emit(f"@!%deeper bra {end}")
@@ -103,7 +103,7 @@ def _call(w: Writer, function: str, depth: str, *, guard: str = "", keeps: bool 
 
 
 def give_back(w: Writer) -> None:
-    """The last statements of a function: a number that all of its integers have a part in."""
+    """The last statements of a function: a number that depends on all of its integers."""
     w.emit("mul.wide.u32 %address, %r0, %r1")
     for register in ("%l0", "%l1", "%l2"):
         w.emit(f"xor.b64 %address, %address, {register}")

@@ -1,7 +1,6 @@
 """Programs for instruction forms: `setp.lt.f32` becomes a kernel with that instruction in it.
 
-The operands are made from the opcode alone, as the PTX ISA's syntax lines have them, so that a
-form needs nothing but its name.
+The operands follow from the opcode by the PTX ISA's syntax, so that a form needs only its name.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _SIZES |= {"e4m3x2": 16, "e5m2x2": 16, "e2m3x2": 16, "e3m2x2": 16, "e2m1x2": 8, 
 _TWICE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 _LETTERS = {1: "%p", 8: "%h", 16: "%h", 32: "%r", 64: "%d", 128: "%q"}
 _BASES = {"shared": "%shared", "local": "%local", "const": "%const", "param": "parameter"}
-# How many sources come behind the result, by opcode, where all are of the instruction's type.
+# The number of sources behind the result, by opcode, if all sources have the instruction's type.
 _SOURCES = {
     1: "abs brev cnot cos ex2 lg2 neg not rcp rsqrt sin sqrt tanh mov",
     2: "add addc and copysign div max min mul or rem sub subc xor mul24",
@@ -66,7 +65,7 @@ _COUNT = {name: count for count, names in _SOURCES.items() for name in names.spl
 
 @dataclass(frozen=True)
 class Form:
-    """A dotted instruction form, and how many kernels of the corpus use it."""
+    """A dotted instruction form, and the number of corpus kernels that use it."""
 
     name: str
     kernels: int = 0
@@ -85,7 +84,7 @@ class Form:
 
 
 def program(wanted: list[Form], target: str = "sm_100") -> str:
-    """A module whose kernel `k` holds each form once, in order; it touches nothing of others."""
+    """A module. Its kernel `k` holds each form once, in order, and touches only its own memory."""
     return _HEAD.format(body="\n".join(statement(form) for form in wanted), target=target)
 
 
@@ -110,7 +109,7 @@ def _vector(parts: list[str]) -> int:
 
 def _registers(type_: str, count: int, first: int = 0) -> list[str]:
     letter = _LETTERS[_size(type_)]
-    # Predicates 0 and 1 are the ones written and read.
+    # Predicates 0 and 1 are the ones that are written and read.
     most = 9 if letter in ("%p", "%q") else 39
     return [f"{letter}{(first + index) % most}" for index in range(count)]
 
@@ -129,7 +128,7 @@ def _address(parts: list[str]) -> str:
 
 
 def statement(form: Form) -> str:
-    """The instruction with operands, and what must stand around it."""
+    """The instruction with operands, and the lines it needs around it."""
     opcode, parts, types = form.opcode, form.parts, form.types
     last = types[-1] if types else "b32"
     name, count = form.name, _vector(parts)
@@ -260,12 +259,12 @@ def _barrier(parts: list[str]) -> str:
     return "0, 32" if "arrive" in parts else "0"
 
 
-# How many coordinates a geometry has; three are written as four.
+# The number of coordinates of a geometry; three are written as four.
 _COORDINATES = {"1d": 1, "2d": 2, "3d": 4, "a1d": 2, "a2d": 4, "cube": 4, "acube": 4, "2dms": 4}
 
 
 def _texture(form: Form) -> str:
-    """On what %d1 names, which is no object."""
+    """A texture or surface access; %d1 holds no object."""
     parts = form.name.split(".")
     geometry = next(each for each in parts if each in _COORDINATES)
     names = [f"%r{4 + index}" for index in range(_COORDINATES[geometry])]

@@ -1,4 +1,4 @@
-"""What random PTX programs are made of: registers, instructions, constants worth meeting.
+"""The parts of random PTX programs: registers, instructions, and interesting constants.
 
 A template is an opcode, its target and its sources, each a letter of POOLS or one of
 
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from itertools import product
 
-# The registers a program computes with, by the letter that stands for them in a template. H and
-# G are bits; E is an f16 and G a pair of them, apart from H and R since no NaN's bits may show.
+# The registers that a program computes with, by their letter in a template. H and G are bits. E is
+# an f16 and G a pair of f16; they are separate from H and R because the bits of a NaN must not
+# show.
 POOLS = {
     "R": ("b32", 5),
     "L": ("b64", 3),
@@ -23,7 +24,7 @@ POOLS = {
     "G": ("b32", 2),
 }
 PREDICATES = 3
-# Words of its own, from the start of its scratch memory, that a thread may write at any time.
+# Words at the start of a thread's scratch memory, which the thread may write at any time.
 SCRATCH_WORDS = 4
 
 _INTEGER = """
@@ -104,12 +105,12 @@ def _templates(text: str, **replace: str) -> list[list[str]]:
     return [line.split() for part in text.strip().splitlines() for line in part.split("|")]
 
 
-# Every type that arithmetic has, and the pool that holds it.
+# Every type of arithmetic, and its register pool.
 _HOLDS = {"16": "H", "32": "R", "64": "L"}
 _INTEGER_TYPES = {f"{sign}{bits}": _HOLDS[bits] for sign in "us" for bits in _HOLDS}
 _BIT_TYPES = {f"b{bits}": letter for bits, letter in _HOLDS.items()}
 _FLOAT_TYPES = {"f32": "F", "f64": "D"}
-# Those of conversions: a byte lies in a register of 16 bits.
+# The types of conversions: a byte lies in a register of 16 bits.
 _CONVERTED = {"u8": "H", "s8": "H", **_INTEGER_TYPES}
 
 
@@ -119,7 +120,7 @@ def _range(type_: str) -> tuple[int, int]:
 
 
 def _can_saturate(target: str, source: str) -> bool:
-    """Whether .sat may stand here: not where every value fits."""
+    """Whether .sat is permitted here: only if some value does not fit."""
     (least, most), (low, high) = _range(target), _range(source)
     return low < least or high > most
 
@@ -171,7 +172,7 @@ def _comparisons() -> list[list[str]]:
     return found
 
 
-# By kind, so that the kinds of which there are hundreds do not crowd the others out.
+# By kind, so that kinds with hundreds of templates do not crowd the others out.
 FAMILIES: dict[str, list[list[str]]] = {
     "integer": [
         each

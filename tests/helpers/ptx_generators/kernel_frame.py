@@ -1,4 +1,4 @@
-"""PTX around a few lines, for tests that are about those lines."""
+"""PTX around a few lines, for tests of those lines."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ REGISTERS = """\
 
 
 def kernel(body: str, *, parameters: str = ".param .u64 x", before: str = "") -> str:
-    """A module with the kernel `k`, in which registers %p, %h, %r, %f and %d are declared."""
+    """A module with the kernel `k`, which declares registers %p, %h, %r, %f and %d."""
     return f"{HEAD}{before}\n.visible .entry k({parameters})\n{{\n{REGISTERS}{body}\n}}\n"

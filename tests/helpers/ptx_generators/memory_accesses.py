@@ -1,7 +1,7 @@
 """Statements of random PTX programs that touch memory or other threads.
 
-None of them races: a thread writes what is its own, or what every order of writing leaves alike,
-or it takes turns with others at barriers.
+None of them races. A thread writes its own memory, or memory that any order of writes leaves alike,
+or it takes turns with other threads at barriers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def anywhere(w: Writer) -> None:
-    """A statement that a thread may do alone."""
+    """A statement that a thread may execute alone."""
     w.pick(
         [gather, gather, neighbour, neighbour, from_the_end, from_the_end, scratch, local, atomic,
          own_atomic, vectors, widths, widths, carry_chain]
@@ -23,7 +23,7 @@ def anywhere(w: Writer) -> None:
 
 
 def gather(w: Writer) -> None:
-    """A load from the input at an index that may be uniform, affine in the lane, or neither."""
+    """A load from the input at an index that is uniform, affine in the lane, or varying."""
     mask = 511
     w.emit(f"and.b32 %t, {w.pick([w.register('R'), '%index', '%tid_x'])}, {mask}")
     guard = w.guard()
@@ -45,7 +45,7 @@ def gather(w: Writer) -> None:
 
 
 def neighbour(w: Writer) -> None:
-    """input[tid - k] where tid >= k, and input[tid + k]: the index wraps in other lanes."""
+    """input[tid - k] where tid >= k, or input[tid + k]. In other lanes the index wraps."""
     distance = w.number(1, 9)
     wide = w.pick(["mul.wide.u32", "mul.wide.s32"])
     if w.number(0, 1):
@@ -60,7 +60,7 @@ def neighbour(w: Writer) -> None:
 
 
 def from_the_end(w: Writer) -> None:
-    """input[i], where a negative i counts from the end: none, some or all lanes do."""
+    """input[i], where a negative i counts from the end, in no lane, some lanes or all lanes."""
     if w.number(0, 2):
         w.emit(f"sub.u32 %t, %tid_x, {w.pick([0, 0, 1, 5, 32, 40])}")
     else:
@@ -87,7 +87,7 @@ def from_the_end(w: Writer) -> None:
 
 
 def scratch(w: Writer) -> None:
-    """A store into words of the thread's own, and perhaps a load of another."""
+    """A store into the thread's own words, and perhaps a load of another word."""
     w.emit(f"and.b32 %t, {w.register('R')}, {SCRATCH_WORDS - 1}")
     w.emit("mad.wide.u32 %address, %t, 4, %rd_scratch")
     guard = w.guard()
@@ -104,7 +104,7 @@ def local(w: Writer) -> None:
 
 
 def atomic(w: Writer) -> None:
-    """Each operation has a word of its own, so that the order can not show."""
+    """Each operation has its own word, so that the order cannot show."""
     operation, place = w.pick(
         [("add.u32", 0), ("min.u32", 1), ("max.s32", 2), ("or.b32", 3), ("xor.b32", 4),
          ("and.b32", 5), ("min.s32", 6), ("add.u64", 8), ("max.u64", 10), ("min.s64", 12)]
@@ -116,7 +116,7 @@ def atomic(w: Writer) -> None:
 
 
 def own_atomic(w: Writer) -> None:
-    """An atomic on a word that no other thread touches: its old value is known."""
+    """An atomic on a word that no other thread touches, so its old value is deterministic."""
     place = f"[%rd_scratch+{4 * w.number(0, SCRATCH_WORDS - 1)}]"
     operation = w.pick(
         ["add.u32", "min.s32", "max.u32", "inc.u32", "dec.u32", "exch.b32", "cas.b32", "and.b32",
@@ -147,7 +147,7 @@ def vectors(w: Writer) -> None:
         w.emit(f"{w.guard()}mov.b64 {{{second}, {first}}}, {w.register('L')}")
 
 
-# Memory of a thread's own: 16 bytes of each, by space, with the register that holds where.
+# A thread's own memory: 16 bytes in each space, and the register with the address.
 _OWN = {
     "global": "%rd_scratch",
     "local": "%rd_local",
@@ -155,14 +155,14 @@ _OWN = {
     "generic local": "%rd_generic_local",
     "generic shared": "%rd_generic_own",
     "generic global": "%rd_scratch",
-    # Of who called, or of who called that one.
+    # Local memory of the caller, or of the caller's caller.
     "generic given": "%rd_given",
     "local given": "%rd_given_local",
 }
 
 
 def widths(w: Writer) -> None:
-    """A store of some width into memory of the thread's own, and a load of another."""
+    """A store of some width into the thread's own memory, and a load of another width."""
     where = w.pick(list(_OWN))
     base, space = _OWN[where], "" if where.startswith("generic") else f".{where.split()[0]}"
     order = "" if space == ".local" else w.pick(["", "", ".volatile", ".relaxed.cta"])
@@ -184,7 +184,7 @@ def widths(w: Writer) -> None:
 
 
 def carry_chain(w: Writer) -> None:
-    """A number of many words: the carry goes from one instruction to the next, in each lane."""
+    """A number of several words: the carry passes from instruction to instruction in each lane."""
     type_, pool = w.pick([("u32", "R"), ("s32", "R"), ("u64", "L"), ("u32", "R")])
     kind = w.pick(["add", "sub", "mad"])
 

@@ -1,10 +1,10 @@
-"""Random PTX programs that move pointers about in every way there is, as a Hypothesis strategy.
+"""Random PTX programs that move pointers in every possible way, as a Hypothesis strategy.
 
-Four registers always hold pointers into the middle of some memory: of one of two parameters, of
-one of two fields of a struct that is passed by value, or of a variable. All memory is full of
-pointers too, to memory that the kernel was not given, so that whatever is loaded can be followed.
-Each statement leaves that true, whatever path it is reached by; so a program is any list of
-statements, run twice in a loop by two threads that part now and then.
+Four registers always hold pointers into the middle of some memory: of one of two parameters, of one
+of two fields of a struct passed by value, or of a variable. All memory is also full of pointers, to
+memory that the kernel was not given, so that every loaded value can be followed. Each statement
+keeps this true on every path. So a program is any list of statements, run twice in a loop by two
+threads that sometimes diverge.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 REGISTERS = 4
 ROUNDS = 2
-# Bytes of each memory; pointers start at half of it.
+# Bytes of each memory. Pointers start in its middle.
 ROOM = 4096
-# What gives a pointer: a parameter, or a field of the struct.
+# The sources of pointers: a parameter, or a field of the struct.
 PARAMETERS = ("p0", "p1", "s+8", "s+16")
 STRUCT_BYTES = 32
 
@@ -39,8 +39,8 @@ _FUNCTIONS = """
 .func (.reg .b64 y) moved(.reg .b64 x) { add.s64 y, x, 8; ret; }
 """
 
-# {a} gets a new pointer, from {b} and {c}; {n} is 0 to 7, {o} that many words; OUT is a pointer
-# to memory of nobody.
+# {a} gets a new pointer from {b} and {c}; {n} is 0 to 7, {o} is {n} words; OUT is a pointer to the
+# outside memory.
 MOVES = {
     "parameter": "ld.param.u64 %d{a}, [{parameter}];",
     "parameter by address": "mov.b64 %t0, p{bit}; ld.param.b64 %d{a}, [%t0];",
@@ -162,7 +162,7 @@ ATOMICS = {
     "exchange": "mov.b64 %t0, OUT; atom.global.exch.b64 %d{a}, [%d{b}], %t0;",
     "compare and swap": "mov.b64 %t0, OUT; atom.cas.b64 %t1, [%d{b}], %t0, %t0;",
 }
-# What is loaded is a pointer, or a pointer is stored: much of this leaves nothing to be known.
+# These load or store a pointer. A program with many of them leaves the analysis no knowledge.
 FOLLOWS = {
     "follow": "ld.global.b64 %d{a}, [%d{b}];",
     "follow generic": "ld.b64 %d{a}, [%d{b}+{o}];",
@@ -188,7 +188,8 @@ STATEMENTS = {**MOVES, **READS, **WRITES, **ATOMICS, **FOLLOWS}
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement, with its operands; "skip" jumps over the next few in some threads."""
+    """One statement with its operands. "skip" jumps over the next few statements in some
+    threads."""
 
     name: str
     a: int
@@ -212,13 +213,13 @@ def _statement(names: object) -> st.SearchStrategy[Statement]:
 
 
 def statements() -> st.SearchStrategy[list[Statement]]:
-    """Programs: moves mostly, some accesses, and few of what makes everything unknown."""
+    """Programs: mostly moves, some accesses, and few statements that make everything unknown."""
     kinds = [MOVES, MOVES, MOVES, READS, WRITES, ATOMICS, FOLLOWS, ["skip"]]
     return st.lists(st.one_of([_statement(list(kind)) for kind in kinds]), max_size=14)
 
 
 def text_of(program: list[Statement], outside: int) -> str:
-    """The module with the kernel `k(p0, p1, s)`; `outside` is a pointer that is nobody's."""
+    """The module with the kernel `k(p0, p1, s)`; `outside` is a pointer to the outside memory."""
     lines: list[str] = []
     landings: dict[int, list[str]] = {}
     for index, statement in enumerate(program):

@@ -1,9 +1,9 @@
-"""Random PTX programs that any correct lowering runs alike, as a Hypothesis strategy.
+"""Random PTX programs that every correct lowering runs alike, as a Hypothesis strategy.
 
 Every program is well typed and has one result: no race, no access out of bounds, no approximate
-instruction, no bits of a NaN in an integer, nothing read before it is written. Within that it
-branches, loops (differently in each lane), breaks, guards, calls, recurses, ends threads, exchanges
-data through shared memory and barriers and among lanes, indexes local memory, and does atomics
+instruction, no bits of a NaN in an integer, no read before a write. Within these limits it
+branches, loops (differently in each lane), breaks, guards, calls, recurses and ends threads. It
+exchanges data through shared memory, barriers and lanes, indexes local memory, and does atomics
 whose order does not show.
 """
 
@@ -17,7 +17,7 @@ from helpers.ptx_generators.instruction_templates import POOLS, PREDICATES, SCRA
 from helpers.ptx_generators.statement_writer import Choices, Drawn, Seeded, Writer
 from hypothesis import strategies as st
 
-# Indices are below half of this; the rest is room for elements of 8 bytes and offsets.
+# Indices are below half of this. The rest is room for elements of 8 bytes and for offsets.
 INPUT_WORDS = 1024 + 16
 BLOCKS = (
     (1,), (5,), (31,), (32,), (33,), (64,), (70,), (96,), (8, 4), (16, 3), (3, 5, 2), (7, 13),
@@ -28,7 +28,7 @@ GRIDS = ((1,), (2,), (3,), (2, 2), (1, 1, 3))
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel `test(input, scratch, longs, singles, doubles, halves, counters)`, its launch."""
+    """A kernel `test(input, scratch, longs, singles, doubles, halves, counters)` and its launch."""
 
     text: str
     grid: tuple[int, ...]
@@ -42,11 +42,11 @@ class Program:
         return replace(self, text=self.text.replace(right, wrong))
 
     def _repr_pretty_(self, printer, cycle) -> None:
-        """Hypothesis shows a program as the text that it is."""
+        """Hypothesis prints a program as its text."""
         printer.text(f"grid {self.grid} block {self.block}\n{self.text}")
 
 
-# What kernels and functions have in common: who the thread is, and where its memory lies.
+# The common part of kernels and functions: the thread's number and the places of its memory.
 _COMMON = """\
     .reg .u32 %tid_x, %linear, %count, %index, %t, %u, %base, %slot, %own, %r_spare, %r_other;
     .reg .u32 %named, %counted;
@@ -129,7 +129,7 @@ _KERNEL = """\
 
 
 def _prologue(writer: Writer) -> None:
-    """Give every register a value: from the input, so that no lowering can know it."""
+    """Give every register a value from the input, so that no lowering can know it."""
     for index in range(POOLS["R"][1]):
         writer.emit(f"ld.global.u32 %r{index}, [%address+{8 * index}]")
     for index in range(POOLS["H"][1]):
@@ -149,7 +149,7 @@ def _prologue(writer: Writer) -> None:
 
 
 def _epilogue(writer: Writer) -> None:
-    """Store every register; a loop's target may be behind it, so that this is one block."""
+    """Store every register. A loop may jump behind this code, so it is one block."""
     words = [f"%r{i}" for i in range(POOLS["R"][1])] + ["%r_spare", "%r_other"]
     for index in range(POOLS["H"][1]):
         writer.emit(f"cvt.u32.u16 %t, %h{index}")
@@ -179,12 +179,12 @@ def _epilogue(writer: Writer) -> None:
     writer.emit("ret")
 
 
-# How many bytes each thread has of each result; one element more than it writes.
+# Bytes per thread of each result; one element more than a thread writes.
 RESULT_BYTES = {"longs": 32, "singles": 20, "doubles": 32, "halves": 16}
 
 
 def assembled(kernel: Writer, functions: list[Writer]) -> str:
-    """The module's text."""
+    """The text of the module."""
     parts = [_TOP]
     for each in functions:
         own = [".reg .u32 %depth", ".reg .pred %deeper"]
@@ -205,7 +205,7 @@ def assembled(kernel: Writer, functions: list[Writer]) -> str:
 
 
 def write(choices: Choices, size: int) -> Program:
-    """A program with its launch; `size` is how deep it nests."""
+    """Write a program with its launch; `size` is the nesting depth."""
     block, grid = choices.pick(BLOCKS), choices.pick(GRIDS)
     functions: list[Writer] = []
     for number in range(max(0, choices.number(-3, 2))):
@@ -252,7 +252,7 @@ def program_of(seed: int, size: int = 3) -> Program:
 
 
 def straight(templates: list[list[str]], seed: int) -> Program:
-    """A program of these instructions, in this order, without guards."""
+    """A program of these instructions in this order, without guards."""
     writer = Writer(Seeded(seed), threads=96)
     _prologue(writer)
     for template in templates:

@@ -1,4 +1,4 @@
-"""Small kernels as PTX text, for tests that need one and do not care which."""
+"""Small kernels as PTX text, for tests that need any kernel."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ STORE_PARAMETERS = (
 """
 )
 
-# Each thread writes its dynamic shared word back; needs 4 bytes of it per thread.
+# Each thread writes its dynamic shared word back; needs 4 bytes of shared memory per thread.
 SHARED = (
     HEAD
     + """

@@ -1,7 +1,7 @@
-"""Writes the body of one random PTX kernel or function, asking for every choice.
+"""Writes the body of one random PTX kernel or function, and asks `Choices` for every choice.
 
-What statements there are stands in `ptx_flow`, `ptx_memory`, `ptx_barriers`, `ptx_lanes` and
-`ptx_calls`; here is what they share, and which of them may stand where.
+The statements are in `control_flow`, `memory_accesses`, `barriers`, `warp_collectives` and
+`device_functions`. This file has their shared parts, and decides which statements may follow.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Choices(Protocol):
-    """Who makes the choices: Hypothesis, which can find smaller ones, or a generator by seed."""
+    """The source of choices: Hypothesis, which can shrink them, or a generator with a seed."""
 
     def pick(self, options: Sequence[Any]) -> Any: ...
 
@@ -52,7 +52,7 @@ class Drawn:
 
 
 class Seeded:
-    """Choices by a seed: each program is unlike the one before."""
+    """Choices by a seed; each program is unlike the one before."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
@@ -82,17 +82,17 @@ class Writer:
         self.ends_threads = ends_threads
         # Whether every warp has 32 threads, all of which live to the end.
         self.has_whole_warps = not ends_threads and threads % 32 == 0 and not function
-        # The name of the function being written, and those that may be called.
+        # The name of the function being written, and the functions that it may call.
         self.function = function
         self.functions = functions
-        # What holds the lanes of the warp that come here together; None if that is not known.
+        # The register with the warp's converged lanes here; None if they are not known.
         self.members: str | None = None
         self.lines: list[str] = []
-        # Labels behind the loops and blocks that the point being written is in, and before what
-        # each trip of a loop ends in; "" where all threads have to go on together.
+        # For each loop and block around this point: the label behind it, and the label before the
+        # end of a loop's trip. "" where all threads must stay together.
         self.breaks: list[str] = []
         self.continues: list[str] = []
-        # And where it begins its next trip at once, and the counter of that; "" as above.
+        # The label of a loop's next trip, and the loop's counter; "" as above.
         self.restarts: list[tuple[str, str]] = []
         self._counts = {"counter": 0, "m": 0, "L": 0}
 
@@ -102,7 +102,7 @@ class Writer:
         return f"%{letter.lower()}{self.number(0, POOLS[letter][1] - 1)}"
 
     def pair(self, letter: str = "R") -> tuple[str, str]:
-        """Two registers that are not one."""
+        """Two different registers."""
         count = PREDICATES if letter == "P" else POOLS[letter][1]
         first = self.number(0, count - 1)
         second = (first + self.number(1, count - 1)) % count
@@ -113,11 +113,11 @@ class Writer:
         return f"{kind}{self._counts[kind] - 1}"
 
     def counter(self) -> str:
-        """A new register for the trips of a loop."""
+        """A new register that counts the trips of a loop."""
         return f"%{self._new('counter')}"
 
     def mask(self) -> str:
-        """A new register for lanes."""
+        """A new register for a mask of lanes."""
         return f"%{self._new('m')}"
 
     def label(self) -> str:
@@ -142,7 +142,7 @@ class Writer:
     # ---- statements
 
     def statements(self, depth: int, *, is_uniform: bool) -> None:
-        """A few statements; where control flow is uniform, barriers are among them."""
+        """A few statements; in uniform control flow, barriers are among them."""
         for _ in range(self.number(1, 6)):
             kinds = ["compute", "compute", "compute", "anywhere", "anywhere"]
             if depth > 0:
@@ -195,7 +195,7 @@ class Writer:
         return self.pick(["", "", "", f"@{self.register('p')} ", f"@!{self.register('p')} "])
 
     def compute(self) -> None:
-        """One instruction of the tables."""
+        """One random instruction of the tables."""
         self.instruction(self.pick(FAMILIES[self.pick(list(FAMILIES))]), self.guard())
 
     def instruction(self, template: list[str], guard: str = "") -> None:

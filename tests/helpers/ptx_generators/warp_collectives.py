@@ -1,7 +1,7 @@
-"""Statements of random PTX programs in which lanes of a warp talk, all of it or a part.
+"""Statements of random PTX programs that exchange data in a warp, or in a part of it.
 
-`w.members` holds the lanes that come here together. No value is taken from a lane outside of it:
-what that gives is undefined.
+`w.members` holds the converged lanes. No lane reads a value from a lane outside of it, because that
+value is undefined.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def talk(w: Writer) -> None:
-    """One exchange among the lanes that are here, or among groups of them."""
+    """One exchange among the converged lanes, or among groups of them."""
     kinds = [vote, match, reduce, leader, neighbour, grouped]
     if w.has_whole_warps and w.members == "0xFFFFFFFF":
         kinds += [shuffle, shuffle, tile, tile, active]
@@ -21,7 +21,7 @@ def talk(w: Writer) -> None:
 
 
 def shuffle(w: Writer) -> None:
-    """Any shuffle of a whole warp, with segments and bounds as they come."""
+    """A shuffle of a whole warp, with any segments and bounds."""
     mode, clamp = w.pick(
         [
             ("up", 0), ("down", 31), ("bfly", 31), ("idx", 31), ("down", 0x181F), ("up", 0x1800),
@@ -70,7 +70,7 @@ def reduce(w: Writer, members: str = "") -> None:
 
 
 def leader(w: Writer, members: str = "") -> None:
-    """The word of the highest, or the lowest, lane that is here."""
+    """The word of the highest or lowest converged lane."""
     members = members or w.members or ""
     if w.number(0, 1):
         w.emit(f"bfind.u32 %t, {members}")
@@ -81,7 +81,7 @@ def leader(w: Writer, members: str = "") -> None:
 
 
 def neighbour(w: Writer, members: str = "") -> None:
-    """A shuffle whose result is kept where the lane that it came from takes part."""
+    """A shuffle; its result is kept if the source lane takes part."""
     members = members or w.members or ""
     mode, control = w.pick([("up", 0), ("down", 31), ("bfly", 31)])
     distance = w.number(0, 31)
@@ -98,7 +98,7 @@ def neighbour(w: Writer, members: str = "") -> None:
 
 
 def tile(w: Writer) -> None:
-    """Groups of 2 to 16 lanes talk among themselves, in one instruction for all groups."""
+    """Groups of 2 to 16 lanes exchange data, in one instruction for all groups."""
     size = w.pick([2, 4, 8, 16])
     w.emit("mov.u32 %t, %laneid")
     w.emit(f"and.b32 %t, %t, {32 - size}")
@@ -117,7 +117,7 @@ def tile(w: Writer) -> None:
 
 
 def grouped(w: Writer) -> None:
-    """Lanes with the same two bits find each other, and talk."""
+    """Lanes with equal low bits find each other, and exchange data."""
     w.emit(f"and.b32 %t, {w.register('R')}, {w.pick([1, 3])}")
     w.emit(f"match.any.sync.b32 %m_tile, %t, {w.members}")
     w.pick([vote, match, reduce, leader, neighbour])(w, "%m_tile")

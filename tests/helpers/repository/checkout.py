@@ -1,8 +1,8 @@
-"""What the house tests read: the checkout's files, and which room and floor each module is in.
+"""Data for the tests of the house: the checkout's files, and the room and floor of each module.
 
-A *room* is what stands directly under `cudasync/`: a package (`driver`) or a module (`errors`).
-The table below is the floor plan of cudasync/DESIGN.md; a room that is not in it
-has no floor, and the tests say so.
+A *room* is a package (`driver`) or a module (`errors`) directly under `cudasync/`. The table below
+is the floor plan of cudasync/DESIGN.md. A room that is missing there has no floor, and the tests
+say so.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "cudasync"
 
-# The package's own __init__ is the door; __main__, command, demo and experiments are programs: they
+# The package's own __init__ is the door. __main__, command, demo and experiments are programs: they
 # stand on top of the house, where a user stands.
 DOOR = "__init__"
 PROGRAMS = frozenset({"demo", "experiments", "command", "__main__"})
 
-# How a module's docstring opens: its floor, then a full stop, or a comma and the place there.
+# The start of a module's docstring: its floor, then a full stop, or a comma and the room's name.
 FLOORS = {
     "errors": "Floor 0",
     "atomic": "Floor 0",
@@ -48,18 +48,18 @@ def python_files(*folders: str) -> list[Path]:
 
 
 def room_of(path: Path, package: Path = PACKAGE) -> str:
-    """The room a file of the package belongs to."""
+    """The room of a file of the package."""
     first = path.relative_to(package).parts[0]
     return first.removesuffix(".py")
 
 
 def tracked_files() -> list[str] | None:
-    """What git knows of, as paths from the top; None where this is no git checkout."""
+    """The files that git tracks, as paths from the top; None outside of a git checkout."""
     command = ["git", "-C", str(ROOT), "ls-files", "-z"]
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
         return None
     names = [name for name in done.stdout.decode().split("\0") if name]
-    # A tarball unpacked inside someone else's repository: git answers, but not about us.
+    # In a tarball unpacked inside another repository, git answers for that repository.
     return names if "pyproject.toml" in names else None

@@ -1,8 +1,8 @@
-"""Programs in processes of their own whose imports were done before: forked, none started anew.
+"""Programs in their own processes, forked from a process with finished imports.
 
-A start with the imports of the software GPU takes longer than most programs of the tests. Here one
-process does them, touches no driver, and forks a child for each program, in a session of its own,
-which ends as an interpreter ends. What shows how a process starts does not come here.
+A fresh start with the imports of the software GPU takes longer than most programs of the tests. So
+one process imports everything, touches no driver, and forks a child for each program. The child has
+its own session, and ends as an interpreter ends. Tests of a process's start do not use this.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import NamedTuple
 from helpers.repository.checkout import ROOT
 
 FOLDERS = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
-# The child leaves the loop, and its program is then all that `__main__` does. From Python 3.12 on a
-# program that forks is warned where it has threads: ours may.
+# The child leaves the loop, and the rest of `__main__` is its program. From Python 3.12 on, a
+# program that forks with threads is warned. Our programs may do so.
 PARENT = """
 import json, os, sys, warnings
 import numpy
@@ -48,7 +48,7 @@ exec(compile(order["source"], "<string>", "exec"))
 
 
 class Done(NamedTuple):
-    """How a program ended, and what it printed."""
+    """The end of a program, and what it printed."""
 
     code: int
     out: str
@@ -71,7 +71,7 @@ def _parent() -> subprocess.Popen[bytes]:
 
 
 def run_warm(source: str, deadline_s: float, **environment: str) -> Done:
-    """Run `source` to its end; past the deadline it is killed, which is an error."""
+    """Run `source` to its end. Past the deadline, kill it and fail."""
     parent = _parent()
     assert parent.stdin is not None
     assert parent.stdout is not None
@@ -89,7 +89,7 @@ def run_warm(source: str, deadline_s: float, **environment: str) -> Done:
             in_time = bool(select.select([parent.stdout], [], [], deadline_s)[0])
         finally:
             if not in_time:
-                # It may not have its own session yet.
+                # The child may not have its own session yet.
                 for kill in (os.killpg, os.kill):
                     with contextlib.suppress(ProcessLookupError):
                         kill(child, signal.SIGKILL)
@@ -100,7 +100,7 @@ def run_warm(source: str, deadline_s: float, **environment: str) -> Done:
 
 
 def run_command(*words: str, deadline_s: float = 60) -> Done:
-    """`python -m cudasync` with these words, from this checkout."""
+    """Run `python -m cudasync` with these words, from this checkout."""
     program = "import sys\nfrom cudasync.command import main\n"
     program += f"sys.exit(main({list(words)!r}))"
     return run_warm(program, deadline_s, PYTHONPATH=str(ROOT))

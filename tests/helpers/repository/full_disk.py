@@ -1,4 +1,4 @@
-"""A disk that is full: the system refuses what would grow a file."""
+"""A full disk: the system refuses to grow a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def short_files(size_bytes=64):
-    """No file of this process may grow beyond so many bytes."""
+    """Inside the block, no file of this process can grow beyond `size_bytes`."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
     try:

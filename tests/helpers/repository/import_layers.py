@@ -1,8 +1,8 @@
-"""Reads the imports of a package with `ast` and says which of them break the floor plan.
+"""Reads the imports of a package with `ast`, and reports those that break the floor plan.
 
-Every import statement counts, wherever it stands: at the top, inside a function, under
-`if TYPE_CHECKING`, and `import_module("...")` with a literal name. A package is read, never
-imported, so that a planted violation can be shown on a few files in a temporary folder.
+Every import statement counts: at the top, inside a function, under `if TYPE_CHECKING`, and
+`import_module("...")` with a literal name. A package is read and never imported, so that a few
+files in a temporary folder can show a planted violation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HOUSE = (
     "profile",
 )
 
-# What each room may import of the house: down only. `softgpu` is for driver/probe.py alone.
+# The rooms that each room may import: only lower ones. `softgpu` is for driver/probe.py alone.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "atomic": frozenset(),
@@ -61,9 +61,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     DOOR: frozenset(_HOUSE),
 }
 
-# The same inside the cellar, whose rooms stand beside each other: the model knows neither the C
-# side above it nor how code is made, and the two code generators do not know each other. The
-# package's own __init__ and its installer put them together.
+# The same inside the cellar. The model knows neither the C interface above it nor how code is made.
+# The two code generators do not know each other. The package's own __init__ and its installer
+# connect them.
 _LOWERED = frozenset({"expansion", "interface", "semantics"})
 CELLAR: dict[str, frozenset[str]] = {
     "interface": frozenset(),
@@ -75,8 +75,8 @@ CELLAR: dict[str, frozenset[str]] = {
     "abi": frozenset({"core", "interface"}),
 }
 
-# The rooms of a package of the cellar from the bottom up; files that stand loose are the top. What
-# is imported for annotations alone does not count: who owns whom is told in both directions.
+# The rooms of a package of the cellar, from the bottom up; loose files are on top. Imports for
+# annotations do not count, because types may refer to each other in both directions.
 RANKS: dict[str, tuple[str, ...]] = {
     "jit": (
         *("transforms", "vector_ir", "kernel_abi", "arithmetic", "launch", "machine_code"),
@@ -95,14 +95,14 @@ RANKS: dict[str, tuple[str, ...]] = {
         *("extensions", "runtime", "math_libraries", "cupy", "native", "other_libraries"),
     ),
 }
-# Imports that go up all the same: the file, and the room.
+# Permitted upward imports: the file, and the room.
 UPWARD: set[tuple[str, str]] = {
-    # Whether a stream is being captured is asked of its capture.
+    # The capture of a stream answers whether the stream is being captured.
     ("core/streams/stream_manager.py", "graphs"),
     ("core/memory/memory_manager.py", "graphs"),
 }
 
-# The only places that may meet a package from outside. Prefixes of the path inside the package.
+# The only places that may import an outside package, as prefixes of the path in the package.
 OUTSIDE = {
     "cuda": ("driver/", "softgpu/abi/"),
     "llvmlite": ("softgpu/jit/", "softgpu/oracle/"),
@@ -111,7 +111,7 @@ OUTSIDE = {
     "nccl": ("distributed/nccl_library.py",),
 }
 
-# Who may look at `Device.is_software`: the driver that answers it, and programs that print it.
+# Files that may read `Device.is_software`: the driver, which sets it, and programs that print it.
 MAY_ASK_WHICH_DEVICE = ("driver/", "demo/", "command/", "__main__.py")
 
 PROBE = "driver/probe.py"
@@ -119,11 +119,11 @@ PROBE = "driver/probe.py"
 
 @dataclass(frozen=True)
 class Import:
-    """One imported module, and where."""
+    """One imported module, and the place of the import."""
 
     target: str
     line: int
-    function: str | None  # the function that holds the statement; None at module level
+    function: str | None  # the function with the statement; None at module level
 
 
 def violations(package: Path = PACKAGE) -> list[str]:
@@ -182,7 +182,7 @@ def _broken_in_the_cellar(item: Import, place: str) -> str | None:
 
 
 def upward(package: Path = PACKAGE) -> list[str]:
-    """Each import at run time from a room of the cellar's packages to a higher one, as a line."""
+    """A line for each run-time import from a room of the cellar's packages to a higher room."""
     found: list[str] = []
     seen: set[tuple[str, str]] = set()
     for name, order in RANKS.items():
@@ -211,7 +211,7 @@ def _rank(rooms: list[str], order: tuple[str, ...]) -> int:
 
 
 def _without_annotations(tree: ast.Module) -> ast.Module:
-    """The module without what only type checkers see."""
+    """The module without imports for type checkers."""
     body = [
         each
         for each in tree.body
@@ -228,7 +228,7 @@ def _room(target: str) -> str:
 
 
 def imports(tree: ast.Module, path: Path, package: Path) -> Iterator[Import]:
-    """Every import in the file as absolute module names, relative ones resolved."""
+    """Every import in the file as an absolute module name."""
     here = ("cudasync", *path.relative_to(package).with_suffix("").parts)
     parent = here[:-1]
 
@@ -244,7 +244,7 @@ def imports(tree: ast.Module, path: Path, package: Path) -> Iterator[Import]:
                 base = _base(child, parent)
                 for alias in child.names:
                     # `from cudasync import driver` imports a room, `from cudasync import Stream`
-                    # goes through the door: only the folders can tell the two apart.
+                    # goes through the door. Only the folders tell the two apart.
                     yield Import(_name(base, alias.name, package), child.lineno, function)
             elif isinstance(child, ast.Call):
                 literal = _dynamic(child)

@@ -1,4 +1,4 @@
-"""Which of NVIDIA's libraries a test can have: those of wheels that tests do not ask for."""
+"""The NVIDIA libraries that a test can use: those of wheels that the tests do not require."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ DEADLINE_S = 120
 
 @cache
 def has_library(name: str) -> bool:
-    """Found in another process: here it would stay, before the software GPU is in place."""
+    """The library is loaded in another process, because here it would stay loaded before the
+    software GPU is installed."""
     program = f"from cuda import pathfinder; pathfinder.load_nvidia_dynamic_lib({name!r})"
     code, _ = start([sys.executable, "-c", program], DEADLINE_S)
     return code == 0

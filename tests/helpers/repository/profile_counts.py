@@ -1,4 +1,4 @@
-"""How much Python something runs, in calls: a measure that no other process can disturb."""
+"""The number of Python calls that some work makes: no other process can disturb this measure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cProfile import Profile
 
 
 def calls(work):
-    """The number of calls that `work()` makes, of Python functions and builtins alike."""
+    """The number of calls of Python functions and builtins in `work()`."""
     profile = Profile()
     profile.runcall(work)
     return sum(entry.callcount for entry in profile.getstats())

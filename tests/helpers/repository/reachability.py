@@ -1,4 +1,4 @@
-"""What something keeps alive, by going through all that it refers to."""
+"""Objects that an object keeps alive, found by following all its references."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from types import ModuleType
 
 
 def kept_by(*things: object, kind: type) -> int:
-    """How many of a kind these refer to, over any number of steps.
+    """The number of objects of a kind that `things` refer to, over any number of steps.
 
-    Not by way of modules and classes, which refer to everything and keep it anyhow.
+    Modules and classes are skipped, because they refer to everything and stay alive anyway.
     """
     everybodys = {id(vars(module)) for module in list(sys.modules.values())}
     seen, todo, found = everybodys, list(things), 0
@@ -25,8 +25,8 @@ def kept_by(*things: object, kind: type) -> int:
 
 
 def refers_to_itself(thing: object, garbage: list[object]) -> bool:
-    """True in a ring. Without a GIL, the collector also finds what another thread let go of last:
-    it is for the thread that made it to free that, and nothing refers to it."""
+    """True in a cycle. Without a GIL the collector also finds objects that another thread dropped
+    last: their owner thread must free them, and nothing refers to them."""
     dead = {id(each) for each in garbage}
     seen: set[int] = set()
     todo = gc.get_referents(thing)

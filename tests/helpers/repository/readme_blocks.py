@@ -1,4 +1,4 @@
-"""The fenced blocks of the README, as tests run them and as CI reads them."""
+"""The fenced blocks of the README, for the tests and for CI."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helpers.repository.checkout import ROOT
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: its language ("" for plain), the line of its first line, its text."""
+    """One fenced block: its language ("" for plain), the number of its first line, and its text."""
 
     language: str
     line: int

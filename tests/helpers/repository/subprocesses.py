@@ -1,4 +1,4 @@
-"""Programs in a process of their own, with a deadline: for what may hang, fork or end."""
+"""Programs in their own processes, with a deadline: for programs that may hang, fork or end."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PATIENCE_S = {deadline_s}
 
 
 def start(command: list[str], deadline_s: float, **environment: str) -> tuple[int, str]:
-    """Run `command` to its end; its exit code and all it printed.
+    """Run `command` to its end; return its exit code and all its output.
 
-    Past the deadline it is killed, with all the processes it started, which is an error.
+    Past the deadline the command and all its child processes are killed, and the call fails.
     """
     process = subprocess.Popen(
         command,
@@ -50,7 +50,7 @@ def start(command: list[str], deadline_s: float, **environment: str) -> tuple[in
 
 
 def run_text(source: str, deadline_s: float, **environment: str) -> tuple[int, str]:
-    """`start([python, "-c", source])`, forked: for what is not about how a process starts."""
+    """`start([python, "-c", source])`, forked: for tests that are not about a process's start."""
     in_one = "import os; os.dup2(1, 2)\n"
     done = run_warm(in_one + textwrap.dedent(source), deadline_s, **environment)
     return done.code, done.out
@@ -70,8 +70,7 @@ def run_module(
 
 
 def document(printed: str) -> object:
-    """The JSON that a command printed behind what it said of its progress, which it does when it
-    takes long."""
+    """The JSON in a command's output, behind its messages about progress."""
     return json.loads(printed[printed.index("{") :])
 
 
@@ -81,21 +80,21 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     A signal just before the system call would be seen only after it.
     """
     stat = Path(f"/proc/{process.pid}/stat")
-    # Behind the name, in parentheses: the state of the main thread.
+    # The state of the main thread stands behind the name in parentheses.
     while stat.read_text().rpartition(")")[2].split()[0] != "S":
         assert process.poll() is None, "it has ended by itself"
     process.send_signal(signal.SIGINT)
 
 
 def run_program(body: str, *, deadline_s: float = 20.0, **environment: str) -> tuple[int, str]:
-    """Run `body`, which finds the library imported; past the deadline it prints its stacks."""
+    """Run `body`, with the library imported. Past the deadline the process prints its stacks."""
     source = PRELUDE.format(deadline_s=deadline_s) + textwrap.dedent(body)
     done = run_warm(source, deadline_s + 5, **environment)
     return done.code, done.out + done.err
 
 
 def assert_runs_clean(body: str, *, deadline_s: float = 20.0, **environment: str) -> None:
-    """`body` ends by itself, with exit code 0, and nothing is printed."""
+    """`body` must end by itself, with exit code 0 and without output."""
     code, printed = run_program(body, deadline_s=deadline_s, **environment)
     assert code == 0, f"ended with {code}:\n{printed}"
     assert not printed, f"printed:\n{printed}"

@@ -1,4 +1,4 @@
-"""The software GPU through the real cuda.bindings: what comes back over the C ABI."""
+"""Calls of the software GPU through the real cuda.bindings: what the C ABI returns."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_stream_ordered_memory_lives_from_its_alloc_to_its_free(stream):
 
 
 def test_stream_ordered_memory_used_too_early_is_a_fault(context, stream):
-    """Another stream, without a wait: the allocation has not happened there."""
+    """The other stream has no wait, so the allocation has not happened there yet."""
     other = ok(driver.cuStreamCreate(1))
     with held(stream):
         memory = ok(driver.cuMemAllocAsync(64, stream))
@@ -164,7 +164,7 @@ def test_host_functions_run_in_stream_order(stream):
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
     def note(data):
-        # A driver call from here is refused, and does not hang.
+        # A driver call from a host function is refused, and does not hang.
         seen.append((data, driver.cuStreamSynchronize(stream)[0]))
 
     function = ctypes.cast(note, ctypes.c_void_p).value

@@ -1,6 +1,6 @@
-"""What a driver call costs, in counts: Python functions entered, C functions called, objects kept.
+"""The cost of a driver call in counts: Python functions, C functions, and objects that stay alive.
 
-Times are for the benchmarks; these are what the times are made of, and do not depend on a machine.
+Benchmarks measure times. These counts make up the times, and do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PTX = b"""
 
 
 class Arguments(ctypes.Structure):
-    """Of the second kernel, in one place, so that no call depends on where memory is given out."""
+    """Arguments of the second kernel, at one address, so that no call depends on the allocator."""
 
     _fields_ = (
         ("data", ctypes.c_uint64),
@@ -71,8 +71,8 @@ def calls(context):
     } | {"": (idle := ok(driver.cuStreamCreate(1)))}
 
 
-# By call: Python functions and C functions at most, and objects for the garbage collector that are
-# kept, in a hundred calls.
+# Limits by call: Python functions entered, C functions called, and objects that a hundred calls
+# leave to the garbage collector.
 COSTS = {
     "query of an idle stream": (5, 1, 5),
     "record": (4, 3, 5),
@@ -83,7 +83,7 @@ COSTS = {
 
 
 def entered_by(call):
-    """What a call enters, by kind of event; what the bindings are made of is not seen."""
+    """Functions that a call enters, by kind of event. The bindings' own functions do not show."""
     seen = Counter()
 
     def note(frame, event, _argument):
@@ -99,10 +99,10 @@ def entered_by(call):
 
 
 def kept_by(call):
-    """The objects that a hundred calls leave for the garbage collector.
+    """Count the objects that a hundred calls leave for the garbage collector.
 
-    The least of three times: a list that grows now and then, of this call or of another thread's,
-    is not what each call costs.
+    The result is the least of three counts: a list that grows now and then, for this call or for
+    another thread, is not a cost of each call.
     """
 
     def kept_once():
@@ -136,7 +136,7 @@ def test_a_call_enters_no_more_functions_and_keeps_no_more_objects(calls, name):
 
 @pytest.mark.lazy
 def test_what_is_counted_is_what_a_call_does(calls):
-    """The first launch of a shape has more to do; a record on the default stream is a command."""
+    """A shape's first launch does more; a record on the default stream makes a command."""
     before = entered_by(calls["launch with arguments"])
     assert before[0] > entered_by(calls["launch with arguments"])[0]
     event = ok(driver.cuEventCreate(2))

@@ -1,4 +1,4 @@
-"""The page of the driver's functions says what the driver does."""
+"""The page of driver functions (FUNCTIONS.md) says what the driver does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="module")
 def fresh():
-    """The page as it would be written now, by a process in which nobody else looks functions up."""
+    """The page as a new process writes it. No other code looks functions up in that process."""
     command = [sys.executable, "-m", "cudasync.softgpu.abi.coverage_page", "--print"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert not done.stderr
@@ -40,7 +40,7 @@ def test_every_function_stands_on_it_once(fresh):
         name for name in dir(driver) if name.startswith("cu") and callable(getattr(driver, name))
     ]
     functions = {n for n in names if n[2].isupper() and not isinstance(getattr(driver, n), type)}
-    # One is looked up by another name; those of a newer version by the old name.
+    # One function is looked up by another name. Newer versions are looked up by the old name.
     missing = functions - states(fresh).keys() - {"cuGraphInstantiate"}
     assert not [name for name in missing if not name.endswith(("_v2", "_v3", "_v4"))]
     count = sum(int(number) for number in re.findall(r"\s\((\d+)\):\s", fresh))
@@ -50,7 +50,7 @@ def test_every_function_stands_on_it_once(fresh):
 def test_a_refused_function_says_why(fresh):
     known = states(PAGE.read_text())
     for name, state in states(fresh).items():
-        # What only a newer `cuda.bindings` looks up is refused without a reason of its own.
+        # A function that only a newer `cuda.bindings` looks up is refused without its own reason.
         assert state == "Implemented" or why_not(name) != UNFORESEEN or name not in known, name
     install()
     assert driver.cuMulticastCreate(None)[0] == driver.CUresult.CUDA_ERROR_NOT_SUPPORTED
@@ -65,7 +65,7 @@ def test_no_implemented_function_is_said_to_be_never_needed(fresh):
 
 
 def test_a_page_that_is_not_true_is_found_out(fresh):
-    """The comparison above turns red when one function changes its place."""
+    """The comparison above turns red when one function moves to another list."""
     wrong = fresh.replace("cuStreamQuery, ", "", 1)
     assert wrong != fresh
     wrong = wrong.replace(": cuMulticastC", ": cuStreamQuery, cuMulticastC", 1)

@@ -1,4 +1,4 @@
-"""The stub: exports that jump where Python says, and constants that need no Python."""
+"""The stub library: exports jump where Python says, and constants need no Python."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_hundreds_of_names_are_all_found(tmp_path):
 
 
 def test_symbols_have_the_version_that_the_library_was_given(tmp_path):
-    """As a program that was linked with such a library asks for them: by `dlvsym`."""
+    """A program that was linked with such a library looks its symbols up by `dlvsym`."""
     name = "libanswers.so.7"
     stub = build(
         {"first": 0, "second": 1},
@@ -75,7 +75,7 @@ def test_symbols_have_the_version_that_the_library_was_given(tmp_path):
 
 
 def test_the_aarch64_trampoline_reaches_its_slot():
-    """Decoded by hand, since the instructions can not run here."""
+    """The instructions are decoded by hand, since they cannot run here."""
     stub = build({"first": 0, "second": 1}, 1000, (4,), machine="aarch64")
     for index in (0, 1, 999):
         place = stub.trampolines_offset + TRAMPOLINE_BYTES * index

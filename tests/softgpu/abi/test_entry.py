@@ -1,4 +1,4 @@
-"""The native code between the stub and Python: what it hands over, and what it leaves alone."""
+"""The native code between the stub and Python: what it passes on, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ X86 = "x86_64-unknown-linux-gnu"
 
 @pytest.fixture(autouse=True)
 def driver_first():
-    """The driver is loaded before any other library of its name."""
+    """Load the driver before any other library of its name."""
     install()
 
 
 def assembled(source: str) -> bytes:
-    """The machine code of a text."""
+    """Assemble a text into machine code."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()
@@ -43,17 +43,17 @@ def test_the_code_is_its_source():
 
 
 class Entered:
-    """A stub with one function, which is Python's."""
+    """A stub with one function, which calls a Python function."""
 
     def __init__(self, folder, function, types):
         stub = build({"called": 0}, 3, (), machine=platform.machine())
-        # A library is loaded once for each path.
+        # The loader loads a library once for each path.
         path = folder / f"stub{len(list(folder.iterdir()))}.so"
         path.write_bytes(stub.image)
         library = ctypes.CDLL(str(path))
         slots = ctypes.c_uint64.in_dll(library, "softgpu_slots")
         base = ctypes.addressof(slots) - stub.slots_offset
-        # The last one, so that its number counts.
+        # The last function, so that its number matters.
         place = base + stub.trampolines_offset + 2 * TRAMPOLINE_BYTES
         table = base + stub.table_offset
         python_entry.write_interface(table)
@@ -84,7 +84,7 @@ def test_arguments_arrive_as_they_were_wherever_they_are_passed(tmp_path, count)
             seen.append(list(arguments))
             return 7
 
-        # Registers with something above what an argument fills, as the caller may leave them.
+        # A caller may leave bits in a register above the argument's width.
         entered = Entered(tmp_path, function, types)
         dirty = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * count)(entered.address)
         assert dirty(*[value & 0xFFFF_FFFF_FFFF_FFFF for value in values]) == 7
@@ -121,13 +121,13 @@ def test_no_call_leaks_references(tmp_path):
     entered = Entered(tmp_path, function, (ctypes.c_uint64,) * 8)
     before = sys.getrefcount(function)
     entered.call(*range(big, big + 8))
-    # As often as values that no call has seen: how a loop counts depends on the interpreter.
+    # The counts equal those of values that no call has seen. Their size depends on the interpreter.
     others = list(range(big, big + 8))
     assert [sys.getrefcount(each) for each in held] == [sys.getrefcount(each) for each in others]
     assert sys.getrefcount(function) == before
 
 
-# What is freed while an exception is on its way
+# Objects freed while an exception propagates
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
@@ -155,7 +155,7 @@ def fails():
 @pytest.mark.parametrize("name", CALLS)
 def test_an_exception_on_its_way_survives_a_call_from_a_destructor(context, name):
     with pytest.raises(KeyError, match="the program's own") as found:
-        # What the list would have held is freed while the exception is set.
+        # The list's elements are freed while the exception is set.
         [dies_calling(name), fails()]
     assert found.value.__context__ is None
     assert found.traceback[-1].name == "fails"

@@ -1,4 +1,4 @@
-"""The library exports every name that a driver has: what is linked with one can be loaded."""
+"""The library exports every name of a driver, so that programs linked with a driver load."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cudasync.softgpu import install
 from cudasync.softgpu.abi.stub.exported_symbols import exports
 from cudasync.softgpu.abi.stub.function_versions import FORMS, has_per_thread, symbols
 
-# Where NVIDIA's packages and installers put the header.
+# Places where NVIDIA's packages and installers put the header.
 PLACES = [
     *(Path(folder) / "nvidia/cu13/include/cuda.h" for folder in sys.path),
     *(Path(folder) / "nvidia/cuda_runtime/include/cuda.h" for folder in sys.path),
     Path("/usr/local/cuda/include/cuda.h"),
 ]
-# Each was missing once: a library that was linked with it could not be loaded.
+# Names that were missing once: a library that was linked with one could not be loaded.
 MISSED = (
     "cuDevicePrimaryCtxRelease_v2", "cuCtxCreate_v2", "cuCtxDestroy_v2", "cuCtxGetDevice",
     "cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkAddFile_v2", "cuModuleGetGlobal_v2",
@@ -54,7 +54,7 @@ def test_every_form_of_every_function_is_there(library):
 
 
 def names_of_header(text):
-    """The functions that a header declares, and what its macros make of them."""
+    """The functions that a header declares, with the names that its macros make of them."""
     found = set(re.findall(r"CUDAAPI\s+(cu[A-Z]\w+)\s*\(", text))
     found |= set(re.findall(r"#define\s+cu\w+\s+(cu[A-Z]\w+)", text))
     for suffix, name in re.findall(r"__CUDA_API_(PTSZ|PTDS)\((cu[A-Z]\w+)\)", text):
@@ -77,13 +77,13 @@ def header():
 
 def test_every_name_of_the_header_is_there(library, header):
     known = {*FORMS, *cydriver.__pyx_capi__}
-    # A header may be newer than the bindings.
+    # The header may be newer than the bindings.
     wanted = {name for name in header if re.sub("(_v[0-9])?(_pt[sd][sz])?$", "", name) in known}
     assert len(wanted) > 500
     assert not missing(library, wanted)
 
 
-# What stands behind the names
+# The functions behind the names
 
 
 def test_a_versioned_name_is_the_function(library):

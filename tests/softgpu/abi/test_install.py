@@ -1,6 +1,6 @@
-"""`cudasync.softgpu.install` beside a real driver: one that could be loaded, and one that is.
+"""`cudasync.softgpu.install` beside a real driver that could be loaded, or is loaded already.
 
-What stands for the real driver is a library of its name that is not ours.
+A library with the driver's name that is not ours stands for the real driver.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def test_a_kernel_computes(scale, stream):
 
 
 def test_arguments_are_copied_at_the_call(scale, stream):
-    """The buffers that held them may be gone when the kernel runs."""
+    """The buffers of the arguments may be gone when the kernel runs."""
     values = np.arange(100, dtype=np.float32)
     memory = upload(values)
     for _ in range(20):
@@ -220,7 +220,7 @@ def test_a_kernel_that_uses_freed_memory_is_told_so(scale, stream):
 
 
 def log_of(text):
-    """Load with an error log; the result code and the log."""
+    """Load a text with an error log, and return the result code and the log."""
     log = b" " * 1000
     option = driver.CUjit_option
     result = driver.cuModuleLoadDataEx(

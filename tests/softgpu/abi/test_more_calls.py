@@ -21,7 +21,7 @@ def stream(context):
 
 
 def rectangle(source, target, width, height):
-    """CUDA_MEMCPY2D from (kind, address, pitch, x, y) at either end."""
+    """Make a CUDA_MEMCPY2D; `source` and `target` are (kind, address, pitch, x, y)."""
     what = driver.CUDA_MEMCPY2D()
     for side, (kind, address, pitch, x, y) in (("src", source), ("dst", target)):
         setattr(what, f"{side}MemoryType", kind)

@@ -1,4 +1,4 @@
-"""nvJitLink's answers: which options it knows, and what it says of a link before and after."""
+"""nvJitLink's answers: the options it accepts, and its messages about links."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cuda.bindings import driver, nvjitlink
 from helpers.driver.call_results import ok
 from helpers.repository.nvidia_libraries import has_library
 
-# The calls go to the software GPU, but the bindings want the library to be there.
+# The calls go to the software GPU, but the bindings need the library to be installed.
 pytestmark = pytest.mark.skipif(not has_library("nvJitLink"), reason="no nvJitLink is installed")
 
 HEADER = ".version {}\n.target {}\n.address_size 64\n"
@@ -28,7 +28,7 @@ def create(*options):
 
 
 def refused(match, *options):
-    # Older bindings do not know every result, and say its number.
+    # Older bindings lack some results and give their number instead.
     with pytest.raises((nvjitlink.nvJitLinkError, ValueError), match=match):
         create(*options)
 

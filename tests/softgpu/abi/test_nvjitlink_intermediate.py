@@ -1,4 +1,4 @@
-"""Intermediate code (LTO IR) is linked by NVIDIA's own nvJitLink, and its PTX runs here."""
+"""NVIDIA's own nvJitLink links intermediate code (LTO IR), and the resulting PTX runs here."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def run(image):
 def test_a_kernel_and_its_function_are_linked_and_run(context, kind):
     image = linked((kind, intermediate(KERNEL)), (kind, intermediate(TWICE)))
     assert run(image) == [3, 5, 7, 9]
-    # It was optimised at link time: the function is inlined, and gone.
+    # The link optimises: the function is inlined and no longer exists.
     assert b"twice" not in image
 
 

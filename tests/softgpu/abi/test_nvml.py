@@ -1,4 +1,4 @@
-"""The library that programs ask for devices before they call the driver."""
+"""The NVML library, which programs ask for devices before they call the driver."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_bindings_are_told_what_the_driver_tells():
     ]
 
 
-# As pynvml does it: by the library's name, and a structure that says its version.
+# pynvml does the same: it loads the library by name, and the structure holds its version.
 BY_NAME = """
 library = ctypes.CDLL("libnvidia-ml.so.1")
 print(library.nvmlInitWithFlags(0), library.nvmlDeviceGetTemperature(None, 0, None))
@@ -124,7 +124,7 @@ WORDS = {
     "nvmlGpuP2PCapsIndex_t",
     "nvmlGpuTopologyLevel_t",
 }
-"""Types of 32 bits; all others that functions here have are pointers and handles."""
+"""Types of 32 bits. All other parameters of the functions here are pointers and handles."""
 
 
 def test_every_function_of_the_bindings_is_exported_with_its_types():

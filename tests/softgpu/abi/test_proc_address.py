@@ -1,4 +1,4 @@
-"""cuGetProcAddress: the newest form of a function that is not newer than the version asked for."""
+"""cuGetProcAddress gives a function's newest form that is not newer than the requested version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def library(context):
 
 
 def asked(library, name, version, flags=AS_CALLED, by="cuGetProcAddress_v2"):
-    """The result, the address and the status."""
+    """The result, the address and the status of one look-up."""
     address, status = ctypes.c_void_p(1), ctypes.c_int(-1)
     found = getattr(library, by)(
         name.encode(), ctypes.byref(address), version, ctypes.c_uint64(flags), ctypes.byref(status)
@@ -42,7 +42,7 @@ def is_narrow(name, version):
 
 
 def around(name):
-    """Every version at which the answer may change, with those beside it, and the form expected."""
+    """Every version at which the answer may change, its neighbours, and the expected form."""
     versions = FORMS[name]
     for index, version in enumerate(versions):
         later = versions[index + 1] if index + 1 < len(versions) else NEWEST
@@ -56,7 +56,7 @@ def test_a_version_gives_the_newest_form_that_is_not_newer(library, name):
     for version, form in around(name):
         found, address, status = asked(library, name, version)
         assert (found, status) == (SUCCESS, FOUND)
-        # A symbol alone is the function of today, and not that of 32 bits; one form has none.
+        # A plain symbol is the form of today, not the 32-bit form. One form has no symbol.
         if not is_narrow(name, form) and form in symbol_of:
             assert address == exported(library, symbol_of[form]), (name, version)
     first = FORMS[name][0]

@@ -1,6 +1,6 @@
 """The software GPU and the life of a process: start, finalisers, Ctrl-C, fork, exit.
 
-Each program runs in a process of its own; it must end with status 0 and say nothing else.
+Each program runs in its own process. The process must end with status 0 and print nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ok(d.cuStreamWaitValue32(stream, int(word), 1, 0))
 
 
 def run(program, *, options="{}", errors="", **environment):
-    """Run a program to its end; what it printed."""
+    """Run a program to its end, and return what it printed."""
     environment = {"CUDASYNC_SOFTGPU_DEVICES": "1", **environment}
     done = run_warm(program.replace("{options}", options), 50, **environment)
     assert done.code == 0, done.err
@@ -148,7 +148,7 @@ last = Last()
 
 
 def test_a_finaliser_may_free_while_its_thread_executes():
-    """The collector runs anywhere: here within a host function's turn, and under load."""
+    """The collector runs anywhere: here inside a host function, and under load."""
     program = (
         START
         + """
@@ -235,7 +235,7 @@ ok(d.cuStreamSynchronize(stream))
 
 
 def test_an_nvrtc_that_looks_for_a_driver_finds_no_trap():
-    """It calls cuGetExportTable of any libcuda in the process, unasked."""
+    """NVRTC calls cuGetExportTable of any libcuda in the process, unasked."""
     program = (
         START
         + """
@@ -249,7 +249,8 @@ print(library.cuGetExportTable(ctypes.byref(table), bytes(16)), table.value)
 
 @pytest.mark.parametrize("is_initialised", [False, True])
 def test_no_function_falls_over_nonsense(is_initialised):
-    """Null pointers, then handles and numbers that mean nothing with pointers to zeros."""
+    """Each function gets null pointers, then meaningless handles and numbers with pointers to
+    zeros."""
     program = (
         (
             START
@@ -288,7 +289,8 @@ print("calls", count > 500)
 
 
 def test_no_interrupt_is_lost_wherever_in_a_call_it_comes():
-    """Ctrl-C again and again in a loop of short calls, also in a callback's first instruction."""
+    """Ctrl-C comes again and again in a loop of short calls, also at a callback's first
+    instruction."""
     program = (
         START
         + """

@@ -1,4 +1,4 @@
-"""The runtime's copies of so many bytes to and from arrays: through their rows, in order."""
+"""The runtime's copies of a byte count to and from arrays go through the arrays' rows, in order."""
 
 from __future__ import annotations
 

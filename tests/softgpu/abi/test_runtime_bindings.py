@@ -1,4 +1,4 @@
-"""cuda.bindings.runtime on the software GPU: what is there works, what is not says so."""
+"""cuda.bindings.runtime on the software GPU: a function works, or says that it is missing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_imported_before_they_are_as_nvidia_made_them():
     """)
     code, printed = start([sys.executable, "-c", program], 60)
     assert code == 0, printed
-    # The oldest bindings' runtime is written in terms of the driver's functions.
+    # The runtime of the oldest bindings is written with the driver's functions.
     assert printed.strip() in ("cudaErrorSymbolNotFound", "cudaSuccess")
 
 

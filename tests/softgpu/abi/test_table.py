@@ -1,4 +1,4 @@
-"""The function table agrees with the bindings that are installed."""
+"""The function table agrees with the installed bindings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENTRIES = registry.entries()
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: f"{e.name}@{e.version}")
 def test_a_function_takes_what_its_c_signature_passes(entry):
-    """Else the first call would fail, and only then."""
+    """Otherwise the function's first call would fail, and no earlier step."""
     signature = entry.signature or c_signature(entry.name)
     if signature is None:
         pytest.skip(f"these bindings have no {entry.name}")
@@ -25,7 +25,7 @@ def test_a_function_takes_what_its_c_signature_passes(entry):
     inspect.signature(entry.call).bind(*arguments)
 
 
-# What is passed by value lies on the stack, and is written out as words.
+# Arguments passed by value lie on the stack, and the signature writes them as words.
 BY_VALUE = {
     "cuIpcOpenMemHandle": "CUresult (CUdeviceptr *, CUipcMemHandle, unsigned int)",
     "cuIpcOpenEventHandle": "CUresult (CUevent *, CUipcEventHandle)",
@@ -33,7 +33,7 @@ BY_VALUE = {
 
 
 def test_written_signatures_are_those_of_the_bindings():
-    """Where the bindings name a version, it must be the one written out for some entry."""
+    """The version that the bindings name must be written out for some entry."""
     for entry in ENTRIES:
         if entry.name in BY_VALUE:
             assert c_signature(entry.name) == BY_VALUE[entry.name]

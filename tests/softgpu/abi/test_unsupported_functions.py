@@ -1,4 +1,4 @@
-"""What is never done is told apart from what is wrong, and variables begin as their text says."""
+"""Unsupported PTX and wrong PTX get different errors; variables begin with their initial values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads of one kernel against each other: each kernel that races beside one that is right."""
+"""Races between threads of one kernel: each racing kernel stands beside a right one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_threads_that_race_are_found(name):
         assert race.kind == "race"
         assert all(each.thread and each.ptx_line for each in race.accesses)
         places = {int(each.source.rpartition(":")[2]) for each in race.accesses}
-        # What writes may be a function of the first lines.
+        # The write may be in a function of the first lines.
         assert line in places
         assert all(each == line or each < line for each in places)
         assert all("test_kernel_races.py" in each.site for each in race.accesses)

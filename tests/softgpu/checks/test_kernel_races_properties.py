@@ -1,4 +1,4 @@
-"""Threads of a block race, by the check, if and only if they do by brute force."""
+"""The check reports a race between a block's threads if and only if brute force finds one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cudasync.softgpu.jit import compile_module
 
 THREADS = (0, 1, 2, 33, 34)
 PARTS = (0x3, 0x5, 0x6, 0x7)
-# What is drawn more often stands more often.
+# An element that is drawn more often is listed more often.
 MEETINGS = ("block", "warp", "warp", "lanes", "lanes")
 
 
@@ -62,7 +62,7 @@ def sides(race):
     return {race.first.thread, race.second.thread}
 
 
-# A cell keeps three readers.
+# A cell records at most three readers.
 def has_room(steps):
     reads = [each for each in steps if isinstance(each, Touch) and each.what == "read"]
     return all(
@@ -75,7 +75,7 @@ def has_room(steps):
 @example([Touch(0, "write", 0, 4), Meet(0, 0x3), Touch(1, "read", 0, 1)])
 @example([Touch(0, "write", 0, 4), Meet(0, 0x3), Meet(0, 0x6), Touch(2, "write", 3, 1)])
 @example([Touch(0, "write", 0, 8), Meet(0, 0x5), Touch(1, "read", 4, 2)])
-# Lanes of another warp meet alone.
+# The lanes of the other warp meet alone.
 @example([Touch(1, "read", 4, 2), Meet(1, 0xFFFFFFFF), Touch(0, "write", 4, 4)])
 @example(
     [
@@ -120,13 +120,13 @@ ORDERED = [
     Touch(0, "write", 0, 4),
     Meet("block"),
     Touch(33, "read", 0, 4),
-    Touch(34, "write", 4, 4),  # Else nobody has to look behind the barrier.
+    Touch(34, "write", 4, 4),  # Without this write the check need not look behind the barrier.
 ]
 ALONE = [Touch(0, "write", 0, 4), Touch(1, "write", 4, 4)]
 
 
 def test_the_ways_a_checker_may_fail_are_seen(monkeypatch):
-    """Planted: barriers that order nothing, and stretches that are all taken for quiet."""
+    """Planted: barriers that order nothing, and every segment taken for one that cannot race."""
     assert found_in(RACY)
     assert not found_in(ORDERED)
     assert not found_in(ALONE)

@@ -1,6 +1,6 @@
-"""Kernels that are right, the bench's and those that cudasync ships: nothing is told of them.
+"""Right kernels, of the bench and of cudasync itself, cause no finding.
 
-All their memory is watched, also where their text shows that nobody races.
+The check watches all their memory, even where the text shows that no threads can race.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cudasync.softgpu.jit import compile_module
 BENCH = Path("bench/softgpu/kernels.ptx")
 WORK = sorted(each.case for each in all_work(Session(small=True)))
 SHIPPED = sorted(each.stem for each in Path("ptx/kernels").glob("*.ptx") if each.stem != "latch")
-# What wants more than one thread for an element.
+# Kernels that need more than one thread for an element.
 BLOCKS = {"sgemm": (16, 16, 1), "transpose": (32, 8, 1)}
 COUNT = 8
 
@@ -69,7 +69,7 @@ def test_the_threads_of_a_kernel_that_is_shipped_do_not_race(name):
     block = BLOCKS.get(name, (64, 1, 1))
     functions = {each.name: each for each in module.functions}
     for kernel in compile_module(module, record=True, races=True).kernels.values():
-        # Indices that differ, where it takes some; numbers that are small.
+        # Indices are distinct, where a kernel takes indices; numbers are small.
         parameters = functions[kernel.name].parameters
         memory = [np.arange(1 << 16, dtype=np.uint64) for _ in parameters]
         values = [

@@ -1,4 +1,4 @@
-"""What each kind of check finds, and what it lets pass: each wrong program beside a right one."""
+"""What each kind of check finds and what it accepts: each wrong program beside a right one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_copy_that_waits_for_no_kernel_is_a_race_though_its_result_is_right(bu
 
     def program():
         saxpy(x, y, 64, one)
-        one.synchronize()  # So the result is right.
+        one.synchronize()  # The wait makes the result right.
         saxpy(x, y, 64, one)
         cs.memcpy_async(host, y, stream=other)
         one.synchronize()
@@ -94,7 +94,7 @@ def test_one_that_waits_is_none(buffers, streams):
         saxpy(x, y, 64, one)
         other.wait(one)
         cs.memcpy_async(host, y, stream=other)
-        # Reads do not race, nor do other bytes.
+        # Two reads do not race, and neither do accesses of different bytes.
         saxpy(x, cs.DeviceBuffer(256), 64, one)
         other.synchronize()
 
@@ -165,7 +165,7 @@ def test_a_copy_brings_along_what_is_not_written(buffers):
     def program():
         fresh, copied = cs.DeviceBuffer(256), cs.DeviceBuffer(256)
         cs.memset_async(fresh, 0, size_bytes=64)
-        cs.memcpy_async(copied, fresh)  # Copying it is no fault: it may be padding.
+        cs.memcpy_async(copied, fresh)  # Copied bytes may be padding: no fault.
         saxpy(copied, buffers[1], 64)
         cs.Device(0).synchronize()
 
@@ -200,7 +200,7 @@ def _array():
 
 
 def _object(create, *more):
-    """An object on memory or an array that nobody checks."""
+    """An object on memory or an array that no check watches."""
 
     def make():
         what = driver.CUDA_RESOURCE_DESC()
@@ -264,7 +264,7 @@ def test_objects_of_ours_that_went_are_none():
     assert check(program, kinds=["leak"]) == []
 
 
-# all of them
+# all kinds
 
 
 def test_what_is_suppressed_is_not_told(buffers, streams):
@@ -279,7 +279,7 @@ def test_what_is_suppressed_is_not_told(buffers, streams):
 def test_a_kind_that_there_is_not_is_refused():
     with pytest.raises(cs.CudaError, match="'rase' to check: there are mem, race"):
         check(lambda: None, kinds=["rase"])
-    # And no check is under way.
+    # The check has ended.
     assert check(lambda: None) == []
 
 

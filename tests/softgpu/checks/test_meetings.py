@@ -1,4 +1,4 @@
-"""Lanes that wait for each other: told if and only if some of them would wait for ever."""
+"""Lanes that wait for each other: a finding if and only if some lanes would wait for ever."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALL = (1 << LANES) - 1
 
 @st.composite
 def programs(draw):
-    """What each lane comes to: kinds of meetings with masks that have its own bit."""
+    """The meetings of each lane: kinds with masks that contain the lane's own bit."""
     masks = st.integers(0, ALL)
     return [
         [
@@ -29,7 +29,8 @@ def programs(draw):
 
 
 def hangs(program):
-    """Brute force: lanes stop at each meeting until all that it names are at one like it."""
+    """Brute force: a lane stops at a meeting until all lanes in its mask are at an equal
+    meeting."""
     places = [0] * LANES
 
     def front(lane):
@@ -49,7 +50,7 @@ def hangs(program):
 
 
 def told(program, order):
-    """What is told where lanes run ahead one after the other, in this order of lanes."""
+    """The findings when lanes run ahead one after the other, in this order."""
     found = []
     warp = Meetings(found.append)
     places = [0] * LANES

@@ -1,4 +1,4 @@
-"""A race between two nodes of a graph is told by the lines that made them, and by the launch."""
+"""A race between two nodes of a graph names the lines that made the nodes, and the launch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def filled(word, value):
 
 
 def lines_of(function, text):
-    """Where in this file the lines of a function with that text are."""
+    """The places in this file of a function's lines that contain `text`."""
     lines, first = inspect.getsourcelines(function)
     return [f"{__file__}:{first + n}" for n, line in enumerate(lines) if text in line]
 

@@ -1,4 +1,4 @@
-"""What is done and not checked is said: once, with the reason, beside what was found."""
+"""Work that runs unchecked is reported once, with the reason, beside the findings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cudasync.softgpu.core.checks import thread_order, watching
 
 pytestmark = pytest.mark.lazy
 
-# A barrier for some lanes of a warp by their guard: the plain lowering alone knows it.
+# A barrier that a guard restricts to some lanes of a warp: only the plain lowering supports it.
 GUARDED = """
 .version 7.8
 .target sm_80
@@ -31,7 +31,7 @@ GUARDED = """
     ret;
 }
 """
-# Each thread adds to one word behind a fence, so that each hands on what it knows.
+# Each thread adds to one word behind a fence, and so publishes all accesses that it knows of.
 HANDED_ON = """
 .version 7.8
 .target sm_80

@@ -1,4 +1,4 @@
-"""Global memory that need not be watched: each thread has bytes of its own, by what is computed."""
+"""Global memory needs no watching where the indices give each thread its own bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudasync.softgpu.jit import compile_module
 
 pytestmark = needs_nvrtc
 
-# What a kernel of (int* a, int* b, int n) does; whether it is suspicious in `a`, and in `b`.
+# The body of a kernel of (int* a, int* b, int n), and whether it is suspicious in `a` and in `b`.
 BODIES = {
     "own": ("a[blockIdx.x * blockDim.x + threadIdx.x] += 1;", (False, False)),
     "own_and_read": (

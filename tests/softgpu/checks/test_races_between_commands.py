@@ -1,4 +1,4 @@
-"""Races between commands: found if and only if brute force finds two that nothing orders."""
+"""The check finds races between commands if and only if brute force finds an unordered pair."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.lazy
 SIZE = 64
 SPACES = ("a", "b", "pinned")
 STREAMS = (LEGACY, 1, 2, 3, 4)
-# What is drawn twice as often stands twice.
+# A call that is drawn twice as often is listed twice.
 DRAWN = (
     *("fill", "fill", "copy", "kernel", "record", "record", "wait", "wait"),
     *("wait for event", "wait for stream", "wait for all", "host reads", "host writes"),
@@ -34,7 +34,8 @@ def ok(result):
 
 
 class Playground:
-    """What a program works on: made for each run, so that every byte's history is its own."""
+    """The memory and streams of a program, new for each run, so that no byte has an earlier
+    history."""
 
     def __init__(self) -> None:
         cs.Device(0).use()
@@ -145,7 +146,7 @@ PROGRAMS = st.lists(calls(), min_size=2, max_size=14)
 
 
 def found(program):
-    """How many races the check finds."""
+    """The races that the check finds."""
     place = Playground()
 
     def run():
@@ -168,7 +169,8 @@ ORDERED = ("record", "wait", "wait for event", "wait for stream", "wait for all"
 
 
 def put_in_order(program):
-    """The program with what it takes so that nothing races: a wait before each that would."""
+    """The program with added waits so that nothing races: a wait before each call that would
+    race."""
     safe: list[Call] = []
     for call in program:
         if Ordering([*safe, call]).races():
@@ -206,7 +208,7 @@ IN_ORDER = {
 
 @pytest.mark.parametrize("program", IN_ORDER.values(), ids=IN_ORDER)
 def test_clocks_that_forget_what_they_join_cry_where_nothing_is_wrong(program, monkeypatch):
-    """The planted bug: what the tests above would find."""
+    """The planted bug, which the tests above would find."""
     assert not Ordering(program).races()
     assert not found(program)
     monkeypatch.setattr(order, "_joined", lambda left, right: left)

@@ -1,4 +1,4 @@
-"""Checks see what kernels do through objects."""
+"""Checks see the accesses of kernels through texture and surface objects."""
 
 from __future__ import annotations
 

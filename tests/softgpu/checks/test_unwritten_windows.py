@@ -1,4 +1,4 @@
-"""Reads of shared memory that nobody wrote, of random accesses, against brute force by the byte."""
+"""The check finds the reads of unwritten shared memory that brute force finds, byte by byte."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ HEAD = f""".version 7.8
 
 @st.composite
 def accesses(draw):
-    """What lanes `first` to `last` read or write: at `start`, so many bytes apart."""
+    """Draw an access of lanes `first` to `last`: read or write, size, start, and distance in
+    bytes."""
     size = draw(st.sampled_from(sorted(TYPES)))
     apart = draw(st.sampled_from([0, size, size, 2 * size, -size]))
     low = -min(0, apart * (LANES - 1))
@@ -50,7 +51,7 @@ def text_of(steps):
     lines = [HEAD]
     for reads, size, start, apart, first, last in steps:
         lines.append(f"    mad.lo.s32 %at, %lane, {apart}, %base;")
-        # In the order of the lanes, of those that are asked for.
+        # Guard the access: it runs in lanes `first` to `last`, in lane order.
         lines.append(f"    sub.u32 %order, %lane, {first};")
         lines.append(f"    setp.lt.u32 %p, %order, {last - first};")
         how = f"{TYPES[size]} %v{size}, [%at+{start}]"
@@ -61,7 +62,7 @@ def text_of(steps):
 
 
 def early(steps):
-    """The numbers of the reads of bytes that nobody wrote; what was told counts as written."""
+    """The numbers of the reads of unwritten bytes. A reported byte counts as written."""
     written: set[int] = set()
     found = set()
     for number, (reads, size, start, apart, first, last) in enumerate(steps):

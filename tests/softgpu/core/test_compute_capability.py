@@ -1,4 +1,4 @@
-"""A compute capability by choice: what the driver says of it, what it bounds, what stays absent."""
+"""A chosen compute capability decides the driver's answers, limits and missing features."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from helpers.driver.driver_process import run_driver
 from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT, NAMES, named
 from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 
-# Shared memory of a block at most, threads and blocks of a multiprocessor: the programming guide's
-# table of technical specifications.
+# Most shared memory of a block (KiB), and most threads and blocks of a multiprocessor, from the
+# programming guide's table of technical specifications.
 SPECIFIED = {
     "7.5": (64, 1024, 16),
     "8.0": (163, 2048, 32),
@@ -60,7 +60,7 @@ def test_a_chosen_capability_is_told_and_enforced(name):
     runs = {"7.5": 1, "8.0": 2, "9.0": 4, "10.0": 5, "12.0": 6}[name]
     loaded = [0 if index < runs else 209 for index in range(6)]
     if name in ("10.0", "12.0"):
-        loaded[3] = 209  # sm_90a is for 9.0 alone.
+        loaded[3] = 209  # sm_90a runs on 9.0 alone.
     assert run_driver(ASK, CUDASYNC_SOFTGPU_CC=name).splitlines() == [
         name,
         f"{major} {minor}",

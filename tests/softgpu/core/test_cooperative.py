@@ -1,7 +1,7 @@
-"""Cooperative launches: blocks that are all there at once, and the barrier of their grid.
+"""Cooperative launches: all blocks are resident at once, and their grid has a barrier.
 
-The kernel synchronises as the headers of cooperative groups do: %envreg1 and %envreg2 hold the
-address of two words, of which the second is the barrier; without one the address is 0.
+The kernel synchronises like the headers of cooperative groups: %envreg1 and %envreg2 hold the
+address of two words, the second of which is the barrier. Without a barrier the address is 0.
 """
 
 from __future__ import annotations

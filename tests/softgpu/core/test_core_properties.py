@@ -1,4 +1,4 @@
-"""Random programs on streams: whatever the schedule, what must come before comes before."""
+"""Random programs on streams keep CUDA's order of commands under every schedule."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_same_schedule_gives_the_same_trace(program, scheduler):
 
 
 def test_a_wait_that_is_left_out_is_seen_by_some_schedule():
-    """The check above can fail: without its wait, this program breaks a promise."""
+    """The check above can fail: without its wait, this program breaks the promised order."""
     program = [("run", 2, 0), ("record", 2, 0), ("wait", 3, 0), ("run", 3, 0)]
 
     def is_wrong(skip_wait):
@@ -52,7 +52,7 @@ sizes = st.integers(1, 5000)
 
 @given(st.lists(st.one_of(sizes, st.integers(-20, -1)), max_size=60))
 def test_blocks_of_an_arena_never_touch(actions):
-    """A positive number reserves so many bytes, a negative one releases an earlier block."""
+    """A positive action reserves that many bytes, a negative one releases an earlier block."""
     arena = Arena(1 << 16)
     blocks = []
     for action in actions:
@@ -76,7 +76,7 @@ def test_blocks_of_an_arena_never_touch(actions):
 
 
 def test_what_is_free_between_small_blocks_can_be_had_in_one_piece():
-    """A GPU maps pages: there, only the sum of what is free counts."""
+    """A GPU maps pages, so only the sum of the free bytes counts."""
     arena = Arena(1 << 16)
     blocks = []
     while (start := arena.reserve(1000)) is not None:
@@ -104,5 +104,6 @@ def test_released_memory_is_poisoned_and_reused_last():
 
 @pytest.mark.parametrize("verb", ["query", "sync"])
 def test_a_wait_joins_the_default_stream_whatever_it_waits_for(verb):
-    """Found by chance once: also a wait for what was done already."""
+    """A wait for finished work joins the default stream too. A random program found this bug
+    once."""
     play([("record", 1, 0), ("run", 0, 0), ("wait", 1, 0), (verb, 1, 0)], "fifo")

@@ -1,6 +1,6 @@
-"""Where nothing can go on any more, the report names each blocked stream and what it waits for.
+"""When no stream can go on, the report names each blocked stream and what it waits for.
 
-In processes of their own, since who else might end a wait depends on the threads there are.
+Each program runs in its own process, because other threads of the process could end a wait.
 """
 
 from __future__ import annotations
@@ -97,14 +97,15 @@ cs.Device(0).synchronize()
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_streams_are_named_that_nobody_can_free_and_only_those(scheduler):
-    """Whoever waits is told; nothing is lost by it, and the program can still end the waits."""
+    """Each waiting call raises. The report changes nothing, and the program can still end the
+    waits."""
     assert_runs_clean(
         PREPARE + CROSSED + OTHERS, CUDASYNC_DEVICE="soft", CUDASYNC_SOFTGPU_SCHEDULER=scheduler
     )
 
 
 def test_an_exploration_finds_the_order_in_which_streams_wait_for_ever():
-    """The word is set and cleared; who waits for it in between may come too late."""
+    """The word is set and cleared, so a stream that begins to wait in between may be too late."""
     program = (
         PREPARE
         + """
@@ -125,7 +126,7 @@ def test_an_exploration_finds_the_order_in_which_streams_wait_for_ever():
         print(error, *error.__notes__)
     """.replace("\n    ", "\n")
     )
-    # Where commands start at once, nobody can choose.
+    # Where commands start at once, an exploration cannot choose their order.
     code, printed = run_program(program, CUDASYNC_DEVICE="soft", CUDASYNC_SOFTGPU_SCHEDULER="fifo")
     assert "a wait for a value at" in printed, printed
     assert "order=" in printed, printed

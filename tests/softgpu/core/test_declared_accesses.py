@@ -1,4 +1,4 @@
-"""What an op enqueues is held to what it declares: byte by byte, overlaps included, in the core."""
+"""The core checks an op's commands against its declared accesses, byte by byte, with overlaps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZE = 64
 
 
 class Held:
-    """A kernel `k(p0, p1)` with a body, and memory for it."""
+    """A kernel `k(p0, p1)` with the given body, and its memory."""
 
     def __init__(self, body, before="", size=SIZE):
         self.size = size
@@ -49,9 +49,9 @@ class Held:
         ctypes.memset(self.memory, 0, size)
 
     def run(self, *rows, p0=0, p1=SIZE // 2, before=()):
-        """Launch with pointers to these bytes of the memory; what is said if it fails, else "".
+        """Launch with the declared accesses `rows`; return the failure's sentence, or "".
 
-        `before` are what the op does first, each called with the stream and the memory.
+        `before` are the op's first actions; each is called with this object.
         """
         machine = self.machine
         declared = [Declared(self.memory + start, self.memory + end, *r) for start, end, *r in rows]
@@ -78,7 +78,7 @@ class Held:
         self.machine.transfers.fill(self.stream, self.memory + start, b"\0", end - start)
 
     def copy(self, target, source, size):
-        """Between places that are offsets of the memory, or addresses of anything else."""
+        """Copy between offsets of the memory, or addresses of other memory."""
         memory = self.machine.memory
         to, of = (each if each > self.size else self.memory + each for each in (target, source))
         places = memory.any_place(to, size), memory.any_place(of, size)
@@ -87,7 +87,7 @@ class Held:
 
 COPY = "ld.global.b32 %r1, [%d0];\nst.global.b32 [%d1+4], %r1;"
 SWAP = "st.global.b64 [%d1], 0;\nld.global.b32 %r1, [%d1+4];\natom.global.add.u32 %r1, [%d1], 1;"
-# Reads, writes.
+# (may read, may write)
 IN, OUT, IN_OUT = (True, False), (False, True), (True, True)
 
 
@@ -144,7 +144,7 @@ def test_where_ranges_overlap_a_byte_may_be_used_as_any_of_them_allows():
     both = partial(Held(COPY).run, p0=0, p1=0)
     assert not both((0, 32, *IN), (0, 32, *OUT))
     assert not both((0, 8, *IN), (4, 32, *OUT))
-    # The written byte 4 is not in what may be written.
+    # Byte 4 is written, and lies outside of the bytes that may be written.
     assert "byte 4 of argument 1 (p0) is written" in both((0, 8, *IN), (8, 32, *OUT))
 
 
@@ -182,7 +182,7 @@ def test_a_copy_or_fill_beyond_what_is_declared_is_refused_and_not_done(step, wo
     assert words in said
     assert "declared of that memory are bytes 0 to 64 to be read and written. Name what" in said
     assert ctypes.string_at(held.memory, 128) == bytes([7]) * 128
-    # Nothing has happened, so the context is as good as it was.
+    # The copy did not run, so the context is still usable.
     held.machine.context()
 
 

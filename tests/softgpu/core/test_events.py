@@ -1,4 +1,4 @@
-"""Events are places in streams, and waits are kept for the next command: no program can tell."""
+"""Events are positions in streams, and waits join the next command; no program can tell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cudasync.softgpu.core.streams.streams import elapsed_ms
 
 
 class Long(Note):
-    """A note that takes its time."""
+    """A note with a command that takes virtual time."""
 
     __slots__ = ()
     cost_us = 5.0
@@ -41,7 +41,7 @@ class Program:
         self.machine.executor.enqueue(Note(stream, self.trace, number, 0))
 
     def after(self, stream, number=1):
-        """An event behind a new command of a stream."""
+        """Enqueue a command on a stream, and record an event behind it."""
         self.run(stream, number)
         event = self.verbs.create_event(0)
         self.verbs.record(event, stream)
@@ -185,7 +185,7 @@ def test_a_stream_that_only_waits_is_named_in_a_deadlock(program):
     place = program.machine.memory.place(program.machine.memory.allocate_device(256).start, 4)
     program.machine.executor.enqueue(WaitValue(stuck, place, 77, 1, 4))
     program.verbs.wait(near, recorded(program, stuck))
-    # Whether it is one depends on the threads of the process.
+    # Whether this is a deadlock depends on the threads of the process.
     text = deadlock_report([stuck.tail])
     assert f"{near.name}: a wait for an event waits for a wait for a value" in text
 
@@ -223,7 +223,7 @@ def test_no_wait_is_lost_when_threads_share_a_stream(scheduler):
 
 def test_an_event_does_not_keep_what_a_copy_had_staged(program):
     class Staged(bytearray):
-        """Something that can be watched."""
+        """A buffer that a weak reference can watch."""
 
     staged = Staged(64)
     alive = weakref.ref(staged)
@@ -240,14 +240,14 @@ def test_an_event_does_not_keep_what_a_copy_had_staged(program):
 
 @pytest.mark.parametrize("ask", ["query_event", "synchronize_event", "query", "synchronize"])
 def test_what_is_enqueued_after_an_answer_is_later_than_what_was_answered(program, ask):
-    """Also where the event was recorded, or waited for, behind work that was done by then."""
+    """The event may also have been recorded, or waited for, behind work that was already done."""
     near, far, other = (program.stream() for _ in range(3))
     program.machine.executor.enqueue(Long(near, program.trace, 1, 0))
     before = program.verbs.create_event(0)
     program.verbs.record(before, near)
     program.verbs.wait(far, before)
     program.run(far, 2)
-    # A query makes some progress, which nobody is told of: the work on `near` is done.
+    # A query makes some progress without saying so: the work on `near` is done.
     assert not program.verbs.query(far)
     assert program.trace == [1]
     if ask.endswith("_event"):

@@ -1,4 +1,4 @@
-"""What holds under every scheduler: when memory is read, and that nobody sees old contents."""
+"""Rules under every scheduler: when memory is read, and that no copy sees old contents."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def machine(request):
 
 
 class Gate:
-    """Holds a stream by a word of host memory, until it is opened."""
+    """Holds a stream at a word of host memory until `open`."""
 
     def __init__(self, machine, stream):
         word = machine.memory.allocate_host(4, MemoryKind.PINNED).start

@@ -1,4 +1,4 @@
-"""What runs when: laziness, order, events, default streams, schedulers, faults."""
+"""The order of execution: laziness, order, events, default streams, schedulers, faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cudasync.softgpu.core.streams.streams import elapsed_ms
 
 
 class Note(Command):
-    """Writes its name into a list; fails or yields if told to."""
+    """A command that writes its name into a list, and fails or yields on demand."""
 
     __slots__ = ("failure", "log", "name", "yields")
 
@@ -102,7 +102,7 @@ def test_a_wait_orders_two_streams(machine):
 
 
 def test_a_wait_keeps_the_record_it_was_called_with(machine):
-    """Recording the event again does not move waits that were called before."""
+    """A later record of the event does not move earlier waits."""
     log = []
     first, second = streams_of(machine, 2)
     event = machine.streams.create_event(0)
@@ -155,7 +155,8 @@ def test_each_thread_has_its_own_default_stream(machine):
 
     look_on_a_thread()
     assert found[0] is not found[1]
-    # Seen to when another thread comes; that Python has joined it is a moment before it ends.
+    # A new look cleans up after ended threads. Python's join may return just before the thread
+    # ends.
     for _ in range(1000):
         look_on_a_thread()
         if found[1] not in context.streams:
@@ -215,7 +216,7 @@ def test_a_command_that_yields_holds_its_own_stream_only(machine):
 
 
 def test_who_waits_for_memory_lets_everybody_else_run(machine):
-    """The write is not among what the waiting stream depends on, but must be run all the same."""
+    """The write is no dependency of the waiting stream, but must run all the same."""
     first, second = streams_of(machine, 2)
     word = machine.memory.allocate_device(4).start
     machine.transfers.fill(first, word, b"\0\0\0\0", 1)

@@ -1,4 +1,4 @@
-"""What a fault says: kernel, PTX line, line of the source, block, threads, access, allocation."""
+"""A fault names kernel, PTX line, source line, block, threads, access and allocation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LINE = 1 + PTX[: PTX.index("{access}")].count("\n")
 
 
 def fault(access, memory, offset=0):
-    """The code and the sentence of a kernel that does `access`."""
+    """The result code and message of a kernel that makes this access."""
     module = ok(driver.cuModuleLoadData(PTX.replace("{access}", access).encode()))
     function = ok(driver.cuModuleGetFunction(module, b"wild"))
     arguments = (int(memory), offset), (ctypes.c_void_p, ctypes.c_uint)
@@ -45,7 +45,7 @@ def fault(access, memory, offset=0):
 
 
 def here() -> str:
-    """The line of the caller, as a report names it."""
+    """The caller's line, in the form of a report."""
     frame = inspect.currentframe().f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 

@@ -1,4 +1,4 @@
-"""Ctrl-C while a kernel runs: it comes up in the program, and the kernel goes on where it was."""
+"""Ctrl-C while a kernel runs reaches the program, and the kernel goes on where it was."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WAITING = COUNT.replace("again:", "ld.volatile.global.u32 %value, [%rd_words+4];
     "red.global.add.u32 [%rd_words+4], 1;\n@%p bra wait;\nret;",
 )
 
-# Enough that a helper comes before the last of them.
+# Enough blocks that a helper thread joins before the last one.
 BLOCKS = 3000
 
 
@@ -50,9 +50,9 @@ BLOCKS = 3000
 def test_a_launch_that_is_interrupted_at_each_turn_does_nothing_twice(
     monkeypatch, text, is_before, period, processors
 ):
-    """Interrupts between Python and compiled code: before a job runs, and when it is done.
+    """Interrupts come between Python and compiled code: before a job runs, and when it is done.
 
-    With two processors a helper takes part from the first chunk on, as far as it is fast enough.
+    With two processors a helper thread takes part from the first chunk on, if it is fast enough.
     """
     calls = 0
     run = Slot.run
@@ -60,7 +60,8 @@ def test_a_launch_that_is_interrupted_at_each_turn_does_nothing_twice(
     def interrupted(slot):
         nonlocal calls
         if threading.current_thread() is not threading.main_thread():
-            # A helper, where the first blocks took long: no interrupt ever reaches one.
+            # This is a helper thread, which joins when the first blocks take long. No interrupt
+            # reaches it.
             return run(slot)
         calls += 1
         if calls % (period + 1) == 0 and is_before:
@@ -94,7 +95,7 @@ def test_a_launch_that_is_interrupted_at_each_turn_does_nothing_twice(
         if outcome.kind is not OutcomeKind.YIELDED:
             break
     assert outcome.kind is OutcomeKind.DONE
-    # A helper may be so fast that this thread has one turn.
+    # The helper may be so fast that this thread gets only one turn.
     assert interrupts or processors > 1
     assert words[0] == BLOCKS * 32 * 100
 

@@ -1,4 +1,4 @@
-"""Kernels that would never end are ended: from another thread, by a signal, by a reset."""
+"""Endless kernels are ended: from another thread, by a signal, or by a reset."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def run_until_over(started):
 @pytest.mark.parametrize("grid", [1, 3])
 @pytest.mark.parametrize("what", TEXTS)
 def test_a_kernel_is_stopped_from_another_thread(what, grid, memcheck):
-    """Whatever it does for ever, and however many threads run its blocks."""
+    """The stop works for every kind of endless kernel, and for any number of threads that run
+    blocks."""
     words = bare_launch.aligned(np.zeros(4, np.uint32))
     started = bare_launch.start(
         jit.compile_module(parse(TEXTS[what]), memcheck=memcheck),
@@ -92,7 +93,7 @@ def test_a_kernel_is_stopped_from_another_thread(what, grid, memcheck):
     assert outcome.fault.kind is FaultKind.STOPPED
     assert outcome.fault.kernel == "endless"
     lines = TEXTS[what].split("\n")
-    # One that sleeps may be stopped as it goes on.
+    # A sleeping kernel may be stopped when it wakes.
     begins = 1 if what in ("calls", "a sleep") else 1 + lines.index("again:")
     assert begins <= outcome.fault.line <= len(lines)
 
@@ -114,7 +115,7 @@ def test_a_kernel_that_was_stopped_before_it_ran_ends_at_once(compiler):
 
 @pytest.mark.parametrize("is_prepared", [True, False])
 def test_a_launch_that_is_stopped_while_it_is_compiled_ends_at_once(monkeypatch, is_prepared):
-    """The stop comes from another thread, when there is nothing to run yet."""
+    """The stop comes from another thread, before there is code to run."""
     machine = new_machine(total_bytes=1 << 20, budget=2**24)
     function = machine.modules.load(TEXTS["arithmetic"].encode()).functions["endless"]
     kernel = function.kernel
@@ -136,7 +137,7 @@ def test_a_launch_that_is_stopped_while_it_is_compiled_ends_at_once(monkeypatch,
 
 
 def test_a_launch_after_one_that_was_stopped_has_its_whole_budget():
-    """Slots are used again: what stopped one must not stop the next."""
+    """Slots are reused: a stop of one launch must not stop the next."""
     text = TEXTS["arithmetic"].replace("bra again;", "setp.ne.u32 %p, %value, 93;\n@%p bra again;")
     compiled = jit.compile_module(parse(text))
     for stops in (True, False, True, False):
@@ -149,8 +150,8 @@ def test_a_launch_after_one_that_was_stopped_has_its_whole_budget():
         assert run_until_over(started).kind is wanted
 
 
-# A quick processor is through the usual budget in a second, which is how long Ctrl-C waits. What
-# Ctrl-C leaves alone ends by its budget.
+# A fast processor uses the usual budget up in a second, which is how long Ctrl-C waits. A kernel
+# that Ctrl-C leaves running ends by its budget.
 USUAL, NEVER = str(2**33), str(2**45)
 RAW = """
 import ctypes, signal, sys, threading
@@ -170,7 +171,7 @@ def interrupt():
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 interrupter = threading.Thread(target=interrupt)
 """
-# A kernel that began with its launch may be interrupted for before the wait begins.
+# A kernel that started with its launch may be interrupted before the wait begins.
 HEALS = """
 try:
     interrupter.start()
@@ -192,7 +193,7 @@ print(int(d.cuCtxSynchronize()[0]))
 @pytest.mark.parametrize("scheduler", ["fifo", "seed=3", "threaded"])
 @pytest.mark.parametrize(("what", "grid"), [("arithmetic", 1), ("arithmetic", 3), ("a sleep", 1)])
 def test_ctrl_c_ends_a_wait_of_the_driver_and_a_reset_heals(what, grid, scheduler):
-    """One that runs on the thread that waits is ended; what waits, or runs elsewhere, is left."""
+    """Ctrl-C ends a kernel on the waiting thread. A waiting kernel, or one elsewhere, goes on."""
     is_here = scheduler != "threaded" and what == "arithmetic"
     program = RAW.format(text=TEXTS[what], grid=grid) + HEALS.format(has_failed=is_here)
     ended, printed = run_text(

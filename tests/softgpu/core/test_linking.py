@@ -1,6 +1,6 @@
-"""Linking of PTX: what comes out runs, and what does not fit together is refused by name.
+"""Linking of PTX: the result runs, and texts that do not fit together are refused by name.
 
-Texts are linked as the driver's calls link them; most of the rules are shown on the texts alone.
+The tests link texts as the driver's calls do; most of the rules are shown on texts alone.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_a_kernel_calls_what_another_module_defines(context, texts):
 
 
 def test_declarations_without_semicolons_are_statements_of_their_own():
-    """As compilers before PTX ISA 3 wrote them."""
+    """Compilers before PTX ISA 3 wrote declarations without semicolons."""
     declared = HEADER + ".visible .func f\n.extern .func g(.param .b32 a)\n.global .u32 own = 1;\n"
     defined = (
         HEADER + ".visible .func g(.param .b32 a) { ret; }\n.global .u32 own = 2;\n.visible .func f"
@@ -244,7 +244,7 @@ GRID = (
 
 
 def meet(context, launch):
-    """What the blocks of a grid saw in each other's cells after the barrier, and the code."""
+    """What each block of a grid saw in the others' cells after the barrier, and the result code."""
     state = ok(driver.cuLinkCreate(0, [], []))
     assert add(state, GRID) == 0
     archive = b"!<arch>\n//  cuda_device_runtime.o/\n"

@@ -1,11 +1,11 @@
-"""Threads that Python does not know: what the driver keeps for each is kept from call to call."""
+"""Threads unknown to Python: the driver keeps their state from call to call."""
 
 from __future__ import annotations
 
 import pytest
 from helpers.repository.subprocesses import run_program
 
-# Calls functions of one word, from a table of (function, word), and keeps what they return.
+# Calls functions of one word, from a table of (function, word), and keeps their results.
 PREPARE = """
 import ctypes
 import cudasync.softgpu
@@ -118,7 +118,8 @@ def test_what_a_native_thread_has_lasts_as_long_as_it_does(body):
 
 
 def test_a_thread_that_ended_leaves_nothing_behind():
-    """Marks, and what was kept under them, are given back: ten thousand threads keep a handful."""
+    """Marks and the state kept under them are freed: after ten thousand threads only a handful is
+    left."""
     body = """
 from cudasync.softgpu.core.driver_types import thread_state as native_threads
 import cudasync.softgpu.core.machine as machines

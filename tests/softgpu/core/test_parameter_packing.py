@@ -14,7 +14,8 @@ from cudasync.softgpu.core.modules.parameter_packing import Packing
 
 
 def places_of(sizes: list[int]) -> tuple[list[tuple[int, int]], int]:
-    """Each at a multiple of its size, as PTX lays parameters out; and where the last ends."""
+    """Each parameter at a multiple of its size, as PTX lays them out, and the end of the last
+    one."""
     places, end = [], 0
     for size in sizes:
         start = -(-end // size) * size
@@ -55,7 +56,7 @@ def test_a_block_has_the_values_of_the_moment_wherever_they_lie(sizes, lies_alik
     packing = Packing("kernel", places, end + rest)
     starts = [start for start, _ in places]
     if not lies_alike:
-        # Apart, and in another order.
+        # Spread the values, in another order.
         starts = [16 * index for index in data.draw(st.permutations(range(len(sizes))))]
     first = [data.draw(st.binary(min_size=size, max_size=size)) for size in sizes]
     arguments = Arguments(starts, first)

@@ -1,4 +1,4 @@
-"""What kernels print comes out as C prints it, in order, when the program synchronises."""
+"""Output of kernels has C's format, is in order, and appears when the program synchronises."""
 
 from __future__ import annotations
 

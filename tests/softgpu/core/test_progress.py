@@ -1,7 +1,7 @@
-"""A thread that waits for memory which another lane, warp or block writes gets on.
+"""A thread that waits for memory which another lane, warp or block writes makes progress.
 
-The programs `ptx/isa/spin_*` show it form by form, and a corpus of kernels as NVRTC makes them, on
-both lowerings. Planted bugs show that these programs would notice.
+The programs `ptx/isa/spin_*` show this form by form. A corpus of kernels that NVRTC compiled shows
+it too, on both lowerings. Planted bugs show that these programs would notice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHAPES = [(3, 64), (5, 40), (1, 70), (2, 256)]
 
 
 def run_case(case: Case, compile_module, *, budget=2**20, recording=None, **settings):
-    """Run a program; its outcome and what is in memory then."""
+    """Run a program, and return its outcome and its memory."""
     memory = {name: bare_launch.aligned(array) for name, array in case.memories().items()}
     outcome = bare_launch.run(
         compile_module(parse(case.text), **settings),
@@ -69,7 +69,7 @@ def test_programs_that_wait_get_on_where_little_is_written_out(monkeypatch, name
     assert is_right(CASES[name], memory)
 
 
-# What functions do that a kernel calls in a loop, in which it does not stop by itself.
+# Functions that a kernel calls in a loop, where the loop itself does not stop.
 CALLED = """
 .version 7.5
 .target sm_75
@@ -103,7 +103,7 @@ TURN = "bra $in; $out: bra $behind; $in: {look} bra $out; $behind: add.u32 %r1, 
     [
         (ONCE, False),
         ("ld.volatile.global.u32 %r1, [%rd1];", False),
-        # Jumps back in the text alone.
+        # The jump goes back in the text only.
         (TURN.format(look=ONCE), False),
         (LOOP.format(look=ONCE), True),
         (LOOP.format(look="ld.volatile.global.u32 %r1, [%rd1];"), True),
@@ -218,7 +218,7 @@ def test_a_recording_of_a_kernel_that_stops_and_goes_on_is_right(lowering):
         ranges = recording.touched(index, kind)
         return [(low - start, high - start) for low, high in ranges]
 
-    # Each block looks at the flag of the next, and sets its own; the last flag is set before.
+    # Each block reads the next block's flag and sets its own. The last flag is set beforehand.
     assert touched("flags", Touch.READ) == [(4, 20)]
     assert touched("flags", Touch.WRITTEN) == [(0, 16)]
     assert touched("flags", Touch.READ_FIRST) == [(4, 20)]

@@ -1,4 +1,4 @@
-"""A fault stays on its context until that is reset, and touches nobody else."""
+"""A fault stays on its context until the reset, and affects no other context."""
 
 from __future__ import annotations
 

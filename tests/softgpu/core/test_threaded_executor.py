@@ -19,7 +19,7 @@ PATIENCE_S = 20.0
 
 
 class Held(Command):
-    """Says that it runs, and holds its thread until it is let go."""
+    """A command that says when it runs, and holds its thread until `let_go` is set."""
 
     __slots__ = ("begun", "let_go", "thread")
 
@@ -66,7 +66,7 @@ def test_a_command_starts_when_it_is_enqueued(machine):
 
 
 def test_streams_and_devices_run_at_once(machine):
-    """Each of them waits until all have begun: one after the other they would wait for ever."""
+    """Each command waits until all have begun, so commands in sequence would wait for ever."""
     streams = streams_of(machine, 2)
     machine.push(machine.retain_primary(machine.device(1)))
     streams += streams_of(machine, 2)
@@ -91,7 +91,7 @@ def test_a_stream_does_one_thing_at_a_time_and_in_order(machine):
 
 
 def test_a_query_tells_how_things_are(machine):
-    """Under the other schedulers it says what was, and makes progress."""
+    """Under the other schedulers a query reports the past, and makes progress."""
     (stream,) = streams_of(machine, 1)
     command = hold(machine, stream)
     for _ in range(50):
@@ -112,12 +112,12 @@ def test_events_are_timed_by_the_clock(machine):
     machine.streams.synchronize(stream)
     machine.streams.record(end, stream)
     machine.streams.synchronize(stream)
-    # A virtual clock would say that nothing came between.
+    # A virtual clock would measure 0, because no command came between.
     assert elapsed_ms(start, end) > 0
 
 
 def test_a_wait_that_is_left_out_is_seen(machine):
-    """The check above can fail: what is not ordered runs while the other is held."""
+    """The check above can fail: unordered work runs while the other stream is held."""
     first, second = streams_of(machine, 2)
     command, trace = hold(machine, first), []
     machine.executor.enqueue(Turn(first, trace, 1, 0))
@@ -188,7 +188,7 @@ def test_a_fault_sticks_and_what_runs_meanwhile_is_nobodys(machine):
 
 
 class Outlives(Command):
-    """Goes on until its context has dropped it, and a little longer."""
+    """A command that goes on until its context has dropped it, and a little longer."""
 
     __slots__ = ("begun", "has_ended", "was_dropped")
 
@@ -208,7 +208,7 @@ class Outlives(Command):
 
 
 def test_a_reset_waits_for_what_executes(machine):
-    """Else a kernel of before could write into memory that is somebody else's by now."""
+    """Otherwise an old kernel could write into memory that has a new owner by now."""
     (stream,) = streams_of(machine, 1)
     command = Outlives(stream)
     machine.executor.enqueue(command)
@@ -226,7 +226,8 @@ def test_a_deadlock_is_reported(machine):
 
 
 def test_a_finaliser_on_a_worker_is_put_off(machine):
-    """The garbage collector may run there; what is freed waits for a thread of the program."""
+    """The garbage collector may run on a worker; the memory is freed later on a thread of the
+    program."""
     (stream,) = streams_of(machine, 1)
     block = machine.memory.allocate_device(64)
 
@@ -265,7 +266,7 @@ def test_threads_that_enqueue_and_wait_at_once_all_finish(machine):
 
 
 def test_memory_is_found_whatever_others_free_meanwhile(machine):
-    """The table is read without a lock, while workers allocate and free in stream order."""
+    """Look-ups read the table without a lock, while workers allocate and free in stream order."""
     (stream,) = streams_of(machine, 1)
     lasting = [machine.memory.allocate_device(256) for _ in range(20)]
     for _ in range(300):

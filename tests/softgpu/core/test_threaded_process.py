@@ -25,7 +25,7 @@ ROUND:
 }
 """).kernel("spin")
 '''
-# Fifty blocks of some milliseconds for each stream.
+# Fifty blocks of a few milliseconds each, on every stream.
 BUSY = (
     SPIN
     + """
@@ -55,7 +55,7 @@ def test_a_process_forks_and_ends_with_work_under_way():
 
 
 def test_an_interrupt_ends_a_wait_and_the_next_one_works():
-    """And the process ends although a stream waits for ever."""
+    """The process ends although a stream waits for ever."""
     program = """
     word = cs.pinned_empty((1,), np.uint32)
     word[0] = 0
@@ -146,7 +146,8 @@ def test_many_threads_that_call_at_once_get_what_they_computed():
 
 @pytest.mark.slow
 def test_a_process_ends_while_a_kernel_goes_on_for_long():
-    """Not before its budget, about ten seconds later: nobody waits for that."""
+    """The kernel ends by its budget about ten seconds later, and the process does not wait for
+    that."""
     program = (
         SPIN
         + """

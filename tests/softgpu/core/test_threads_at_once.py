@@ -1,4 +1,4 @@
-"""Contexts, time, modules and captures, used by several threads at once: nothing is lost."""
+"""Several threads use contexts, time, modules and captures at once: no state is lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def machine():
     return new_machine(total_bytes=1 << 24, devices=2)
 
 
-# Contexts, time, what is put off, what is said
+# Contexts, time, deferred work, messages
 
 
 def test_who_retains_a_context_and_lets_go_is_counted(machine):
@@ -94,7 +94,7 @@ def test_a_thread_that_did_nothing_wrong_is_told_what_another_did():
 
 
 def test_who_may_still_call_is_known_while_threads_run_and_end():
-    """Whatever their frames do meanwhile; threads of the software GPU's own do not count."""
+    """Frames of the threads may change meanwhile. The software GPU's own threads do not count."""
     known = 1 + len(OURS)
     done = []
 
@@ -126,14 +126,14 @@ def test_who_may_still_call_is_known_while_threads_run_and_end():
     thread.join()
 
 
-# What all of a context waits for
+# Waits for a whole context
 
 WAIT_EQUAL = 1
 
 
 @pytest.fixture
 def held(machine):
-    """Two events that are not reached, and what lets their streams go on."""
+    """Two unreached events. The teardown lets their streams go on."""
     word = machine.memory.allocate_host(4, MemoryKind.PINNED).start
     value = ctypes.c_uint32.from_address(word)
     value.value = 0
@@ -149,7 +149,7 @@ def held(machine):
 
 
 def awaited_by(command):
-    """All that a command comes after, itself included."""
+    """All commands that a command comes after, and the command itself."""
     found, left = set(), [command]
     while left:
         each = left.pop()
@@ -160,7 +160,7 @@ def awaited_by(command):
 
 
 def quicker(context, call):
-    """Before the next stream enters the context another thread does all of `call`."""
+    """Let another thread do all of `call` before the context gets its next stream."""
 
     class Streams(dict):
         def __setitem__(self, stream, value):
@@ -233,7 +233,8 @@ def test_texts_are_loaded_by_several_threads_beyond_those_that_are_kept(machine)
 
 
 def test_a_library_is_one_module_in_a_context_whoever_comes_first(machine):
-    """Its variables are there once, so that what one thread's kernels write others read."""
+    """The variables exist once, so that the kernels of one thread write what those of others
+    read."""
     context, memory = machine.context(), machine.device(0).memory
     libraries = [machine.modules.load_library(TEXT.encode()) for _ in range(ROUNDS)]
     found = [[] for _ in range(CREW)]
@@ -288,7 +289,8 @@ def test_a_context_is_waited_for_while_another_is_captured(machine):
 
 
 def test_what_a_graph_refers_to_goes_once_though_it_is_ended_in_its_last_step(machine):
-    """The executable is destroyed when the end of its launch has run, and is not done yet."""
+    """The executable is destroyed when the end of its launch has run but is not yet marked as
+    done."""
     graphs, ended = machine.graphs, []
     destructor = HOST_FUNCTION(ended.append)
     address = ctypes.cast(destructor, ctypes.c_void_p).value

@@ -1,4 +1,4 @@
-"""Many threads call the driver at once, each for itself: what they compute is exact."""
+"""Many threads call the driver at once, each on its own data, and compute exact results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CuPy's runtime module is led as far as its signatures are known, and refused beyond."""
+"""CuPy's runtime module is redirected to ours where signatures are known, else refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C signatures of capsules become letters; what is not known of one is said to be."""
+"""C signatures of capsules become letters, and an unknown signature is reported."""
 
 from __future__ import annotations
 

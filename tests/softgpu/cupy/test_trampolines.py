@@ -1,4 +1,4 @@
-"""C functions that call Python: arguments and answers are kept, and exceptions come through."""
+"""C functions that call Python keep arguments and results, and let exceptions through."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def addresses():
 
 
 def led(addresses, index, function):
-    """The C function of a signature, led to a Python function."""
+    """The C function of a signature, which calls the given Python function."""
     table = (ctypes.c_void_p * len(SIGNATURES)).from_address(addresses[trampolines.FUNCTIONS])
     table[index] = id(function)
     text = SIGNATURES[index][0]

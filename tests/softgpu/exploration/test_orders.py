@@ -1,6 +1,6 @@
-"""What a program leaves behind in the orders that are explored is what it may leave in any order.
+"""The explored orders of a program leave exactly the results that CUDA's rules allow.
 
-The orders that CUDA allows are worked out here by trying all of them on a list of numbers.
+The tests find the allowed orders by trying all of them on a list of numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cudasync.softgpu.core.machine import Machine
 from cudasync.softgpu.core.streams.stream_manager import StreamManager
 
 CELLS = 3
-# 0 is the legacy default stream, 1 a blocking one, the others are non-blocking.
+# Stream 0 is the legacy default stream, 1 is blocking, the others are non-blocking.
 streams = st.integers(0, 3)
 cells = st.integers(0, CELLS - 1)
 events = st.integers(0, 1)
@@ -34,9 +34,9 @@ patient = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filt
 
 
 def behind(program):
-    """Of each step, which others come before it whatever is chosen; the plainest way."""
+    """For each step, the steps that must come before it, computed in the plainest way."""
     before = []
-    # What each stream, each event and the host are behind.
+    # The steps that each stream, each event and the host come after.
     last = [set(), set(), set(), set()]
     recorded, seen = {}, set()
     for number, (verb, stream, what, _) in enumerate(program):
@@ -48,7 +48,7 @@ def behind(program):
             before.append(set(seen))
             continue
         if verb == "wait" and what not in recorded:
-            # Enqueues nothing.
+            # This wait enqueues nothing.
             before.append(set())
             continue
         for each in (0, 1) if stream < 2 else (stream,):
@@ -63,7 +63,7 @@ def behind(program):
 
 
 def everything_possible(program):
-    """What the cells may hold in the end; None among it if all streams may be stuck before."""
+    """All possible final contents of the cells, and None if all streams may be stuck."""
     before = behind(program)
     found, known = set(), set()
 
@@ -92,7 +92,7 @@ def everything_possible(program):
 
 
 def play(machine, program):
-    """Make the calls of a program; where its cells are."""
+    """Make the calls of a program, and return the addresses of its cells."""
     verbs, memory = machine.streams, machine.memory
     made = [verbs.get(0), verbs.create(0), verbs.create(1), verbs.create(1)]
     places = [memory.allocate_device(4).start for _ in range(CELLS)]
@@ -121,7 +121,7 @@ def play(machine, program):
 
 
 def explored(program):
-    """What the cells hold in the end, run by run; and why there might be more, if so."""
+    """The final cells of each run, and the doubts: reasons why there might be more orders."""
     machine = Machine(total_bytes=1 << 16)
     machine.push(machine.retain_primary(machine.device(0)))
     session = Session(machine)
@@ -143,7 +143,7 @@ def explored(program):
 @given(programs)
 def test_all_that_may_come_of_a_program_is_seen(program):
     possible = everything_possible(program)
-    # Who is stuck is told only where no other thread is left; `test_deadlocks.py` has that.
+    # Deadlocks are reported only where no other thread is left; see `test_deadlocks.py`.
     assume(None not in possible)
     found, doubts = explored(program)
     assert doubts == []
@@ -167,9 +167,9 @@ def test_what_a_wait_puts_behind_is_not_tried_before():
 @pytest.mark.parametrize(
     ("program", "bug"),
     [
-        # Shows an order that there is not.
+        # Shows an order that cannot happen.
         (FORK, (StreamManager, "wait", lambda self, stream, event: None)),
-        # Misses one that there is.
+        # Misses an order that can happen.
         ([*FORK, ("set", 2, 0, 3)], (Footprint, "conflicts", lambda self, other: False)),
     ],
     ids=["a wait holds nobody", "nothing is in anybody's way"],

@@ -1,4 +1,4 @@
-"""The search over orders, compared with all orders: each that can matter is run, and only once."""
+"""The search over orders runs each order that can matter exactly once; the reference tries all."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def footprint(reads, writes):
 
 cells = st.sets(st.integers(0, CELLS - 1), max_size=2).map(sorted)
 footprints = st.one_of(st.builds(footprint, cells, cells), st.sampled_from([NOTHING, EVERYTHING]))
-# Of each step: its stream, an earlier step that it waits for, and what it touches.
+# Each step: its stream, an earlier step that it waits for, and its footprint.
 step_lists = st.lists(
     st.tuples(st.integers(0, 2), st.none() | st.integers(0, 5), footprints), min_size=1, max_size=6
 )
 
 
 def needs_of(steps):
-    """The steps that each needs itself: the one before it in its stream, and what it waits for."""
+    """The direct dependencies of each step: its predecessor in the stream, and the awaited step."""
     found = []
     for index, (stream, awaited, _) in enumerate(steps):
         own = [i for i in range(index) if steps[i][0] == stream][-1:]
@@ -39,7 +39,8 @@ def needs_of(steps):
 
 
 def meaning(steps, order):
-    """What two orders have in common exactly if they can not be told apart."""
+    """The order of conflicting steps: equal for two orders if and only if they are
+    indistinguishable."""
     place = {index: at for at, index in enumerate(order)}
     return frozenset(
         (a, b) if place[a] < place[b] else (b, a)
@@ -63,7 +64,7 @@ def all_meanings(steps, needs):
 
 
 def explored(steps, needs):
-    """The orders that the search has run, without those that it found out to be nothing new."""
+    """The orders that the search ran, without those that it found redundant."""
     keys = [
         (stream, sum(steps[i][0] == stream for i in range(index)), 0)
         for index, (stream, _, _) in enumerate(steps)
@@ -129,7 +130,7 @@ def test_a_search_that_forgets_conflicts_is_found_out(forgotten, monkeypatch):
 
 
 def test_a_search_that_never_sleeps_runs_the_same_order_again(monkeypatch):
-    """Another one: without sleep sets, orders are run that show nothing new."""
+    """A second planted bug: without sleep sets, the search runs redundant orders."""
     steps = [
         (0, None, footprint([], [0])),
         (1, None, footprint([], [0, 1])),

@@ -1,4 +1,4 @@
-"""Launches and allocations that make no sense: each has its documented code, and harms nothing."""
+"""Senseless launches and allocations give their documented codes, and harm nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def launch(kernel, arguments, extra=0, stream=0):
 
 
 def packed(block):
-    """`block` in the form of CU_LAUNCH_PARAM_BUFFER_POINTER, with what has to live."""
+    """Pass `block` by CU_LAUNCH_PARAM_BUFFER_POINTER; return the address and the objects to keep
+    alive."""
     data, size = ctypes.create_string_buffer(block, len(block)), ctypes.c_size_t(len(block))
     pairs = (ctypes.c_void_p * 5)(1, ctypes.addressof(data), 2, ctypes.addressof(size), 0)
     return ctypes.addressof(pairs), (data, size, pairs)
@@ -84,7 +85,7 @@ def test_words_that_are_no_launch_parameters_are_refused(kernel):
 def test_what_is_no_kernel_and_no_stream_is_refused(kernel, handle):
     arguments = (0, 0), (ctypes.c_void_p, ctypes.c_uint)
     assert launch(driver.CUfunction(handle), arguments) == R.CUDA_ERROR_INVALID_HANDLE
-    if handle != 1:  # That is CU_STREAM_LEGACY.
+    if handle != 1:  # 1 is CU_STREAM_LEGACY.
         stream = driver.CUstream(handle)
         assert launch(kernel, arguments, stream=stream) != R.CUDA_SUCCESS
     assert works(kernel)

@@ -1,7 +1,7 @@
 """Whatever a program does to the driver, it gets a documented error; nothing crashes or hangs.
 
-Each program runs in a process of its own, with a deadline, and must end with status 0 and say
-nothing that it was not meant to say.
+Each program runs in its own process, with a deadline. It must end with status 0 and print nothing
+unexpected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.sampled(2)
 
 
 def nonsense(first: int, step: int, rounds: int) -> list[str]:
-    """Call functions with null and random arguments; the lines that are no names."""
+    """Call functions with null and random arguments; return the lines that are not names."""
     code, printed = run_module("helpers.fuzzing.call_fuzzing", first, step, rounds, deadline_s=300)
     lines = printed.splitlines()
     assert code == 0, f"ended with {code}, after:\n{chr(10).join(lines[-45:])}"

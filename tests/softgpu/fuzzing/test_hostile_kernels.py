@@ -1,7 +1,7 @@
-"""Whatever a kernel or a launch does, it ends in the documented code, and the process lives on.
+"""Every kernel or launch ends in its documented code, and the process lives on.
 
-All cases of a lowering run in one process, under a deadline; the context is reset between them,
-and a good kernel runs after each.
+All cases of a lowering run in one process, under a deadline. Between them the context is reset and
+a good kernel runs.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import pytest
 from helpers.fuzzing.faulting_kernels import KERNELS
 from helpers.repository.subprocesses import run_module
 
-# Instructions of a warp: what never ends does so soon.
+# Instructions of a warp. The budget is small, so that endless kernels end soon.
 BUDGET = 2**20
 LOWERINGS = ["jit", "oracle"]
 
 
 @cache
 def report(lowering: str) -> dict[str, str]:
-    """What was found wrong with each case; the process ended well and said nothing else."""
+    """The problem with each case. The process must end well and print nothing else."""
     code, printed = run_module(
         "helpers.fuzzing.faulting_kernels",
         deadline_s=200,
@@ -42,7 +42,7 @@ def test_a_hostile_kernel_ends_in_its_error_and_harms_nothing(name, lowering):
 
 
 def test_a_case_that_ends_otherwise_is_told():
-    """The report would show a wrong code: here that of a kernel that was given no time."""
+    """The report would show a wrong code: here the code of a kernel with no budget."""
     words = "helpers.fuzzing.faulting_kernels", "recursion"
     code, printed = run_module(*words, deadline_s=60, CUDASYNC_SOFTGPU_BUDGET="1")
     assert (code, printed.partition(":")[2][:14]) == (0, " 702 is not 0;"), printed

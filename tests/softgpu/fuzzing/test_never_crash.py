@@ -1,6 +1,6 @@
-"""Whatever module a program hands over, it gets an error that says where, or a kernel that runs.
+"""Every loaded module gives a kernel that runs, or an error with its place.
 
-The cases run many to a process: a crash, a hang or a stray word names the case that it is at.
+A process runs many cases. A crash, a hang or unexpected output names the current case.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from helpers.repository.subprocesses import run_module, run_text
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
 
-# With --run-slow: so many cases to a process, and so many processes.
+# With --run-slow: the cases of a process, and the number of processes.
 EACH, PROCESSES = 250, 8
 
 
 def complaints(kind: str, first: int, count: int) -> list[str]:
-    """Run these cases; what went wrong, one line for each."""
+    """Run these cases, and return a line for each problem."""
     environment = {"CUDASYNC_SOFTGPU_BUDGET": str(fuzz_program.BUDGET)}
     words = "helpers.fuzzing.fuzz_program", kind, first, count
     code, printed = run_module(*words, deadline_s=900, **environment)
     lines = printed.splitlines()
     if code or not lines or lines[-1] != "end":
-        # It ended within a case: the last one that it named.
+        # The process ended inside the last case that it named.
         return [f"{kind}: ended with {code}:", *lines[-25:]]
     return [f"{kind}: {line}" for line in lines[:-1] if not line.startswith("case ")]
 
@@ -57,7 +57,7 @@ def test_many_hostile_cases_are_refused_or_run(kind, process):
 
 
 def test_the_cases_are_worth_something():
-    """Some of them are refused, some are not, and equal numbers are equal cases."""
+    """Some cases are refused, some are not, and equal numbers are equal cases."""
     accepted = 0
     for number in range(60):
         assert damaged(number) == damaged(number)
@@ -80,7 +80,7 @@ def test_the_cases_are_worth_something():
     ],
 )
 def test_a_case_that_ends_badly_is_named(body, said):
-    """What the runner says of a case that breaks its promise, and of one that breaks it."""
+    """The runner reports a case that breaks its promise, and one that breaks the runner."""
     program = (
         "from helpers.fuzzing import fuzz_program\n"
         f"def planted(number):\n    if number == 1:\n        {body}\n    return ''\n"

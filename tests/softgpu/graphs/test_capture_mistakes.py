@@ -1,4 +1,4 @@
-"""What may not be done while streams are captured, and the code that it has."""
+"""Calls that are forbidden while streams are captured, and their result codes."""
 
 from __future__ import annotations
 

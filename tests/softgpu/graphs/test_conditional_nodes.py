@@ -24,7 +24,7 @@ TYPES = driver.CUgraphConditionalNodeType
 IF, WHILE = TYPES.CU_GRAPH_COND_TYPE_IF, TYPES.CU_GRAPH_COND_TYPE_WHILE
 ASSIGN = 1
 
-# What NVRTC makes of it: the function is declared, and nobody defines it.
+# NVRTC's output for such a kernel: the function is declared and never defined.
 PTX = b"""
 .version 8.3
 .target sm_75
@@ -74,7 +74,7 @@ PTX = b"""
 
 
 class Conditions:
-    """The kernels above, and nodes that read what they set."""
+    """The kernels above, and nodes that read the conditions that the kernels set."""
 
     def __init__(self, graph):
         self.graph = graph
@@ -86,7 +86,7 @@ class Conditions:
         return ok(made)
 
     def node(self, handle, kind, size=1, after=()):
-        """A conditional node, and graphs for its bodies."""
+        """Add a conditional node; return the result and the graphs of its bodies."""
         params = driver.CUgraphNodeParams()
         params.type = driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
         params.conditional.handle = handle
@@ -271,7 +271,7 @@ def test_a_destroyed_node_takes_its_condition_along_and_those_of_its_bodies(
     assert x.read() == [5, 5]
     ok(driver.cuGraphExecDestroy(executable))
     assert ok(driver.cuMemGetInfo())[0] == free_before
-    # What is left is a graph like any other.
+    # The remaining graph is like any other.
     graph.fill(x, 6)
     run(graph.instantiate(), side)
     assert x.read() == [6, 6]

@@ -25,7 +25,7 @@ def far(context):
     kernels.event = ok(driver.cuEventCreate(2))
     ok(driver.cuCtxPopCurrent())
     yield kernels
-    # By the library, which keeps memory of that context, too.
+    # The library resets the device, because it keeps memory of that context too.
     cs.Device(1 % count).reset()
     driver.cuDevicePrimaryCtxRelease(device)
 
@@ -80,7 +80,7 @@ def test_a_launch_joins_with_the_legacy_stream(graph, kernels, where):
 
 @pytest.mark.lazy
 def test_a_graph_is_as_long_as_its_longest_path(graph, side):
-    """Virtual time: what nothing orders overlaps."""
+    """In virtual time, unordered nodes overlap."""
 
     def duration(executable):
         start, end = (ok(driver.cuEventCreate(0)) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Any graph gives the serial answer under any schedule, and one that lacks an edge does not."""
+"""Any graph gives the serial answer under any schedule, and a graph without one edge does not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from cudasync.testing import explore
 
-# The machine is shared by the examples, which leave nothing behind on it.
+# The examples share the machine and leave nothing behind on it.
 shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -43,7 +43,7 @@ def test_a_captured_graph_gives_the_serial_answer(player, program, placement, sc
 
 @pytest.mark.lazy
 def test_every_order_of_a_graph_is_explored(kernels):
-    """And one that lacks an edge fails in the order that shows it."""
+    """A graph without one edge fails in the order that shows the loss."""
     program = [("mix", 0, 1, 2), ("set", 1, 0, 3), ("mix", 2, 1, 1)]
 
     def launch(drop=None):
@@ -64,7 +64,7 @@ def test_every_order_of_a_graph_is_explored(kernels):
 @pytest.mark.lazy
 @pytest.mark.parametrize("way", ["by hand", "by capture"])
 def test_a_dropped_edge_is_found(player, way):
-    """The planted bug: what fifo lets pass, some seed below ten does not."""
+    """The planted bug: fifo misses it, and some seed below ten finds it."""
 
     def is_found(program):
         edges = [(earlier, len(program) - 1) for earlier in dependencies(program)[-1]]

@@ -1,4 +1,4 @@
-"""Executable graphs that are changed, through the real cuda.bindings."""
+"""Updates of executable graphs, through the real cuda.bindings."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FAILURE = int(CODES.CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
 
 
 class UpdateInfo(ctypes.Structure):
-    """CUgraphExecUpdateResultInfo: the bindings keep it to themselves where there is an error."""
+    """CUgraphExecUpdateResultInfo. On an error the bindings do not return it."""
 
     _fields_ = (("result", ctypes.c_int), ("node", ctypes.c_size_t), ("source", ctypes.c_size_t))
 
 
 def update(executable, graph):
-    """The code of an update, the name of its result, and the node it stopped at."""
+    """The code of an update, the name of its result, and the node that it stopped at."""
     library = ctypes.CDLL("libcuda.so.1")
     address, status, info = ctypes.c_void_p(), ctypes.c_int(), UpdateInfo()
     found = library.cuGetProcAddress_v2(

@@ -1,4 +1,4 @@
-"""Whatever is done to graphs from outside of their rules: an error code, and no crash."""
+"""Calls that break the rules of graphs give an error code, and do not crash."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def function_of(entry):
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: f"{e.name}@{e.version}")
 def test_nulls_and_foreign_handles_are_errors(entry, side, graph):
-    """Every argument null; then in each place a handle of another kind, and room to write to."""
+    """All arguments are null; then each place in turn has a wrong handle, or the address of
+    memory."""
     call, types = function_of(entry)
     if call is None:
         return
@@ -39,7 +40,7 @@ def test_nulls_and_foreign_handles_are_errors(entry, side, graph):
     own = int(graph.graph), int(graph.empty()), int(graph.instantiate())
     for filler in (0, ctypes.addressof(room), wrong, *own):
         for place in range(max(1, len(types))):
-            # A handle where memory is meant is a wild pointer, with a real driver, too.
+            # A handle in the place of an address is a wild pointer, with a real driver too.
             values = [
                 filler if index == place and (filler not in (wrong, *own) or is_handle) else 0
                 for index, is_handle in enumerate(_handles(entry))
@@ -50,7 +51,7 @@ def test_nulls_and_foreign_handles_are_errors(entry, side, graph):
 
 
 def _handles(entry):
-    """Of each argument, whether it is a handle."""
+    """For each argument, whether it is a handle."""
     signature = entry.signature or c_signature(entry.name)
     text = signature.removeprefix("CUresult (").removesuffix(")")
     kinds = ("CUgraph", "CUgraphNode", "CUgraphExec", "CUstream", "CUevent", "CUuserObject")
@@ -58,7 +59,7 @@ def _handles(entry):
 
 
 def test_threads_may_launch_change_and_destroy_at_once(context):
-    """CUDA calls it undefined; here it is one code or another, and the next test passes."""
+    """CUDA calls this undefined. Here each call gives some code, and the next test passes."""
     kernels = Kernels(context)
     x = Words(4)
     stream = ok(driver.cuStreamCreate(1))

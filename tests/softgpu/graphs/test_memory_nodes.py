@@ -1,4 +1,4 @@
-"""Graphs that allocate and free memory, wait for words and write them."""
+"""Graphs that allocate and free memory, wait for words, and write words."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ POINTER = driver.CUpointer_attribute
 
 
 class Fixed:
-    """Memory of a graph, as far as kernels care."""
+    """Memory of a graph, with the attributes that kernel nodes need."""
 
     def __init__(self, address, count):
         self.address, self.count, self.bytes = address, count, 4 * count
 
 
 def allocate(graph, count, after=()):
-    """A node that allocates words, and the words."""
+    """Add a node that allocates words; return the node and the words."""
     params = driver.CUDA_MEM_ALLOC_NODE_PARAMS()
     params.poolProps.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     params.poolProps.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
@@ -259,10 +259,10 @@ def test_memory_in_use_goes_with_its_context(side, graph, context):
     create_context()
 
 
-# Other kinds of memory, and none
+# Other kinds of memory, and unknown kinds
 
 
-# Type and location; the bindings of CUDA 12 know no managed pools.
+# Type and location. The bindings of CUDA 12 have no managed pools.
 KINDS = {"device": (1, 1), "host": (1, 2)}
 if not IS_CUDA_12:
     KINDS |= {"managed": (2, 1), "managed anywhere": (2, 0), "managed at the host": (2, 2)}
@@ -296,7 +296,7 @@ def test_a_graph_allocates_memory_of_each_kind(graph, side, kind):
     back = np.zeros(16, np.uint32)
     ok(driver.cuMemcpy(back.ctypes.data, words.address, 64))
     assert back.tolist() == list(range(5, 21))
-    if kind != "device":  # The host reaches it, too.
+    if kind != "device":  # The host reaches this memory too.
         assert ctypes.c_uint32.from_address(words.address).value == 5
     ok(driver.cuMemFreeAsync(words.address, side))
     ok(driver.cuStreamSynchronize(side))
@@ -310,7 +310,7 @@ def test_a_graph_allocates_nowhere_else(graph, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_node_that_is_added_allocates_some_bytes(graph, kind):
-    """cuda.core's own tests say so, and that none may be captured."""
+    """cuda.core's own tests say so, and that a captured allocation may have zero bytes."""
     assert code(node_of_kind(graph, kind, size_bytes=0)[0]) == INVALID_VALUE
 
 

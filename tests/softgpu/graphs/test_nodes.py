@@ -260,7 +260,7 @@ def test_parameters_are_given_back_as_they_were_set(graph, side):
     )
     pointers = ctypes.cast(int(params.kernelParams), ctypes.POINTER(ctypes.c_void_p))
     assert ctypes.c_int32.from_address(pointers[1]).value == 1
-    # What the driver gave out is good enough to be given back.
+    # The driver accepts the parameters that it returned.
     ok(driver.cuGraphKernelNodeSetParams(node, params))
     found = ok(driver.cuGraphMemsetNodeGetParams(filled))
     assert (int(found.dst), found.value, found.elementSize, found.width) == (x.address, 3, 4, 40)

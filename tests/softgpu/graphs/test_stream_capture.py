@@ -1,4 +1,4 @@
-"""Streams that are captured, through the real cuda.bindings."""
+"""Captured streams, through the real cuda.bindings."""
 
 from __future__ import annotations
 
@@ -137,4 +137,4 @@ def test_pageable_memory_is_not_read_while_it_is_captured(kernels, side):
     assert x.read() == [7] * 4
 
 
-# What is forbidden
+# Forbidden calls

@@ -1,4 +1,4 @@
-"""User objects: each graph, copy and executable that has references keeps the object alive."""
+"""User objects: each graph, copy and executable with a reference keeps the object alive."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MOVE = 1
 
 
 class Objects:
-    """User objects by number, and which of them have ended."""
+    """User objects by number, and the numbers of those that have ended."""
 
     def __init__(self):
         self.ended = []
         self._destructor = HOST_FUNCTION(self.ended.append)
 
     def move_into(self, graph, number):
-        """A new object whose only reference the graph has."""
+        """Create an object; its only reference belongs to the graph."""
         thing = ok(driver.cuUserObjectCreate(number, native(self._destructor), 1, 1))
         ok(driver.cuGraphRetainUserObject(graph, thing, 1, MOVE))
         return thing
@@ -56,11 +56,11 @@ def test_a_user_object_ends_with_the_last_that_refers_to_it(inner, side, objects
     assert code(driver.cuUserObjectRelease(inner.thing, 1)) == INVALID_VALUE
 
 
-# Graphs inside of nodes
+# Graphs inside nodes
 
 
 def nested(kernels, graph, levels):
-    """A graph with a copy of `graph` so many levels down, and its node; the others end."""
+    """A graph with a copy of `graph` nested `levels` deep, and its node. The other graphs end."""
     for _ in range(levels):
         outer = GraphText(kernels)
         node = outer.child(graph)
@@ -221,12 +221,12 @@ def test_what_an_update_replaces_outlives_the_launch_before(inner, newer, side, 
     ok(driver.cuGraphExecDestroy(executable))
 
 
-# Launches that never come to their end, since their context does
+# Launches that never end, because their context ends
 
 
 @pytest.fixture
 def end(context, kernels, other):
-    """Ends the context with whatever waits in it: `destroyed`, or `failed` by a fault."""
+    """End the context with all waiting work: `destroyed`, or `failed` by a fault."""
 
     def end_by(how):
         if how == "destroyed":
@@ -235,7 +235,7 @@ def end(context, kernels, other):
             wild = ((8, 1, 1), (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint))
             ok(driver.cuLaunchKernel(kernels.set, 1, 1, 1, 1, 1, 1, 0, other, wild, 0))
             assert code(driver.cuStreamSynchronize(other)) == CODES.CUDA_ERROR_ILLEGAL_ADDRESS
-            # What a fault ends is put away by the next call.
+            # The next call cleans up after the fault.
             assert code(driver.cuStreamQuery(other)) == CODES.CUDA_ERROR_ILLEGAL_ADDRESS
 
     return end_by
@@ -243,7 +243,7 @@ def end(context, kernels, other):
 
 @pytest.fixture
 def never(side):
-    """A stream that comes to nothing any more."""
+    """A stream with work that never ends."""
     word = ok(driver.cuMemAlloc(4))
     ok(driver.cuMemsetD32(word, 0, 1))
     ok(driver.cuStreamWaitValue32(side, word, 1, 0))
@@ -253,7 +253,7 @@ def never(side):
 @pytest.mark.parametrize("how", ["destroyed", "failed"])
 @pytest.mark.parametrize("is_first", [False, True], ids=["context last", "context first"])
 def test_a_launch_that_is_dropped_keeps_no_user_object(inner, never, objects, end, how, is_first):
-    """With the executable destroyed before, nobody else is left to let go."""
+    """If the executable was destroyed before, no other owner is left to release the object."""
     executable = inner.instantiate()
     ok(driver.cuGraphDestroy(inner.graph))
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Execution contexts of the runtime API: the driver's green contexts under other names."""
+"""Execution contexts of the runtime API are the driver's green contexts under other names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Green contexts: a part of a device with streams of its own, and all else of the primary one."""
+"""Green contexts: a part of a device with its own streams; all other state is the primary one's."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_green_context_has_the_part_that_it_was_made_of(greens):
     context = ok(driver.cuCtxFromGreenCtx(green))
     assert ok(driver.cuCtxGetDevResource(context, SM)).sm.smCount == 4
     assert int(context) != int(ok(driver.cuCtxFromGreenCtx(other)))
-    # It can be split further, which a part by itself can not.
+    # A green context's resource can be split further, unlike the part of a split.
     again = ok(driver.cuGreenCtxGetDevResource(green, SM))
     assert ok(driver.cuDevSmResourceSplitByCount(1, again, 1, 2))[1] == 1
     refused = driver.cuDevSmResourceSplitByCount(1, parts()[0][0], 1, 2)[0]
@@ -120,7 +120,7 @@ def test_what_is_current_is_the_green_context_and_streams_made_then_are_its(gree
 
 
 def test_memory_and_events_are_those_of_the_primary_context(greens, primary):
-    """What the primary context allocated is copied on a green stream, and the event compared."""
+    """A green stream copies memory of the primary context, and its event can be compared."""
     stream = stream_of(greens[0])
     memory = ok(driver.cuMemAlloc(4))
     event = ok(driver.cuEventCreate(0))
@@ -182,7 +182,7 @@ def test_streams_of_a_destroyed_green_context_can_only_be_destroyed(primary):
     assert place.value == 3
 
 
-# In a process of its own: other tests keep the primary context of theirs.
+# In its own process, because other tests keep their primary context.
 KEEPS = """
     from cuda.bindings import driver
     from helpers.driver.call_results import ok
@@ -236,7 +236,7 @@ PTX = b""".version 7.0
 
 
 def test_a_cooperative_launch_must_fit_into_the_part(greens):
-    """Half of the device takes half of the blocks at once."""
+    """Half of the device runs half as many blocks at once."""
     function = ok(driver.cuModuleGetFunction(ok(driver.cuModuleLoadData(PTX)), b"nothing"))
     each = ok(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, 1024, 0))
 

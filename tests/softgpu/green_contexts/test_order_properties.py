@@ -12,7 +12,8 @@ from cudasync.softgpu.core.green_contexts.splits import split_by_count
 from cudasync.softgpu.core.machine import Machine
 from cudasync.softgpu.core.streams.context_events import hold_context, record_context
 
-# Streams 0 and 1 are of green context 0, stream 2 is of 1, stream 3 is of the primary context.
+# Streams 0 and 1 belong to green context 0, stream 2 to green context 1, stream 3 to the primary
+# one.
 GREEN = (0, 0, 1, None)
 
 streams = st.integers(0, 3)
@@ -39,7 +40,7 @@ def members(green):
 
 
 def play(program, scheduler, *, without=None):
-    """Run a program, but for one step; the trace, and the pairs (earlier, later) promised."""
+    """Run a program without one step; return the trace and the promised pairs (earlier, later)."""
     machine = Machine(total_bytes=1 << 16, scheduler=scheduler)
     device = machine.device(0)
     machine.push(machine.retain_primary(device))
@@ -84,7 +85,8 @@ def play(program, scheduler, *, without=None):
                 green = GREEN[index]
                 verbs.destroy(real[index].handle)
                 real[index] = verbs.create(1, green=of[index])
-                # A destroyed stream still does what it has; what comes after is not held by it.
+                # A destroyed stream still finishes its work. The new stream does not wait for that
+                # work.
                 before[index] = set() if green is None else set(awaited[green])
             case "synchronize green":
                 verbs.synchronize_context(context, made[index])

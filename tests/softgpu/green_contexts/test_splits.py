@@ -1,4 +1,4 @@
-"""Splits of a device's multiprocessors: the manual's rules, and that nothing is given twice."""
+"""Splits of a device's multiprocessors follow the manual, and give no multiprocessor away twice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def masks(parts, rest):
 
 
 def is_divided(whole, parts, rest):
-    """The parts and the rest are the whole, and no multiprocessor is in two of them."""
+    """Whether the parts and the rest make up the whole, with no multiprocessor in two of them."""
     found = masks(parts, rest)
     return sum(found) == whole.mask and sum(m.bit_count() for m in found) == whole.count
 
@@ -69,7 +69,7 @@ def test_parts_are_not_split_again_by_count():
 
 @pytest.mark.parametrize(("flags", "least"), [(4, 1), (0, 25), (2, 1)])
 def test_what_no_split_by_count_can_be(flags, least):
-    """Unknown flags, more than there are, and clusters where the architecture has none."""
+    """Unknown flags, too many multiprocessors, and clusters where the architecture has none."""
     with pytest.raises(DriverFailure) as refused:
         split_by_count(device(), flags, least)
     assert refused.value.code == INVALID_VALUE
@@ -109,10 +109,10 @@ def test_nothing_left_is_found_out_but_not_made():
     [
         (Group(5), INVALID_VALUE),
         (Group(26), INVALID_VALUE),
-        (Group(4, 4), INVALID_VALUE),  # At most 2 are scheduled together before 9.0.
+        (Group(4, 4), INVALID_VALUE),  # Before 9.0 at most 2 are scheduled together.
         (Group(4, preferred=3), INVALID_VALUE),
         (Group(4, flags=8), INVALID_VALUE),
-        (Group(4, flags=2), INVALID_RESOURCE_CONFIGURATION),  # There are no domains.
+        (Group(4, flags=2), INVALID_RESOURCE_CONFIGURATION),  # The device has no domains.
     ],
 )
 def test_a_group_that_can_not_be_is_refused(group, code):
@@ -132,7 +132,7 @@ def test_a_group_that_can_not_be_is_refused(group, code):
     st.booleans(),
 )
 def test_any_split_divides_the_whole(capability, count, groups, is_real):
-    """Or is refused; and a part is what was asked for wherever a count was named."""
+    """Or the split is refused. A part has the requested count wherever a group names one."""
     whole = device(capability, count)
     try:
         parts, rest = split(whole, groups, is_real=is_real)

@@ -1,4 +1,4 @@
-"""Work queues and structured splits: what the driver's API has of resources since CUDA 13.1."""
+"""Work queues and structured splits: the driver's API for resources since CUDA 13.1."""
 
 from __future__ import annotations
 

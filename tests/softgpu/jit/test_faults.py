@@ -1,4 +1,4 @@
-"""What compiled code does when a kernel goes wrong, and when it waits."""
+"""Compiled code of kernels that fault, and of kernels that wait."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_a_store_beyond_its_allocation_names_everything(kernels):
     assert fault.kind is FaultKind.ILLEGAL_ADDRESS
     assert fault.kernel == "axpy"
     assert fault.block == (1, 0, 0)
-    # Of the first warp that has any.
+    # The threads of the first warp with a fault.
     assert fault.threads == tuple((t, 0, 0) for t in range(90 - 64, 32))
     assert fault.address == y.ctypes.data + 4 * 90
     assert (fault.size_bytes, fault.space) == (4, StateSpace.GLOBAL)
-    # y is read before it is written.
+    # The kernel reads y before it writes it.
     assert not fault.is_write
 
 
@@ -172,7 +172,7 @@ def test_a_wait_for_what_never_comes_spends_its_budget_too(kernels):
 
 
 def test_memory_lives_as_long_as_an_execution_that_waits(kernels):
-    """Else what it waits for is read from freed memory, and written there."""
+    """Otherwise the kernel would read and write freed memory while it waits."""
     flag = words(1)
     is_there = weakref.ref(flag)
     execution = start(kernels, "spin_all", 1, 32, flag, words())

@@ -1,4 +1,4 @@
-"""Floats as integers: clamped, without their fraction, and never lane by lane."""
+"""Conversions of floats to integers: clamped, truncated, and never lane by lane."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from cudasync.softgpu.jit.vector_ir.builder import Builder
 from cudasync.softgpu.jit.vector_ir.values import uniform, varying
 
 LANES = 32
-# Of each of many combinations.
+# Few examples for each of many combinations.
 FEW = settings(max_examples=settings.default.max_examples // 5)
 FLOATS = {"float": np.float32, "double": np.float64}
 TYPES = [(f"i{bits}", is_signed) for bits in (8, 16, 32, 64) for is_signed in (True, False)]
-# Without a conversion of vectors to 64 bits, LLVM has no choice.
+# Without a vector conversion to 64 bits, LLVM has no choice.
 LANE_BY_LANE = re.compile(r"\bv?cvtts[sd]2s?u?si")
 
 
@@ -48,7 +48,7 @@ def function_of(source: str, type_: str, is_signed: bool, nan: int, is_scalar: b
 
 
 def converted(source: str, type_: str, is_signed: bool, nan: int, given: np.ndarray) -> list[int]:
-    """What vectors and scalars give, which must be the same."""
+    """The result of vectors, after a check that scalars give the same."""
     taken = np.zeros(LANES, dtype_of(type_, is_signed))
     call = function_of(source, type_, is_signed, nan, False)
     call(given.ctypes.data, taken.ctypes.data)
@@ -69,7 +69,7 @@ def wanted(value: float, dtype: np.dtype, nan: int) -> int:
 
 
 def around(power: int) -> list[float]:
-    """Floats beside 2**power, of either sign, in single precision and in double."""
+    """Floats around 2**power of either sign, in single and in double precision."""
     size = 2.0**power
     near = [size, size - 1, size - 0.5, size + 1]
     near += [float(np.nextafter(np.float32(size), np.float32(to))) for to in (0, np.inf)]

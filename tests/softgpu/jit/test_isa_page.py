@@ -1,4 +1,4 @@
-"""The page of PTX's instructions says what the lowerings do."""
+"""The page of PTX instructions says what the lowerings do."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from cudasync.softgpu.semantics.unsupported_instructions import beyond
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# Lowered as nothing, or what ends a kernel: no file of ptx/isa can expect a value of them.
+# Opcodes without a value: they lower to nothing, or end a kernel. No file of ptx/isa can expect
+# one.
 NO_VALUE = frozenset({"brkpt", "griddepcontrol", "pmevent", "setmaxnreg", "trap"})
-# Who needs an object is run elsewhere.
+# Opcodes that need a texture or surface object are tested elsewhere.
 ELSEWHERE = {
     "suq": "textures/test_surfaces.py",
     "sured": "textures/test_surfaces.py",
@@ -38,7 +39,7 @@ def test_every_opcode_stands_somewhere_and_none_is_refused_whole_and_lowered():
 
 
 def _shown() -> set[str]:
-    """The opcodes that files of ptx/isa and the forms of compilers have: other tests run them."""
+    """The opcodes in ptx/isa and in the instruction forms of compilers, which other tests run."""
     found = {form.opcode for form in forms()}
     for path in (ROOT / "ptx" / "isa").glob("*.ptx"):
         text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))

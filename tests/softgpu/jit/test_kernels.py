@@ -1,8 +1,8 @@
-"""Whole kernels, as NVRTC makes them, against NumPy.
+"""Whole kernels, as NVRTC compiles them, against NumPy.
 
-Every kernel runs as compiled by default, for two targets, and with all registers treated as
-varying, with --run-slow: three programs that must agree. Shapes are chosen so that the last warp
-is partial, blocks are no multiple of a warp, and grids have three dimensions.
+Every kernel runs with the default settings, for two targets, and with all registers treated as
+varying, with --run-slow: three programs that must agree. Shapes are chosen so that the last warp is
+partial, blocks are no multiple of a warp, and grids have three dimensions.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def mandelbrot(width, height, limit):
 def test_lanes_leave_a_loop_one_by_one(module):
     steps = np.zeros((40, 50), np.int32)
     run(module, "mandelbrot", (2, 5), (32, 8), steps, 50, 40, 60)
-    # Contraction into fma moves a few points at the edge of the set.
+    # Contraction into fma changes a few points at the edge of the set.
     assert (steps != mandelbrot(50, 40, 60)).mean() < 0.02
 
 
@@ -285,7 +285,7 @@ def test_conversions_clamp(module):
     np.testing.assert_array_equal(a, np.trunc(np.clip(clean, -(2**31), 2**31 - 1)).astype(np.int64))
     np.testing.assert_array_equal(b, np.trunc(np.clip(clean, 0, 2**32 - 1)).astype(np.int64))
     limits = np.iinfo(np.int64)
-    # Hardware turns NaN into the number with only the highest bit where 64 bits are involved.
+    # For 64 bits, hardware turns NaN into the number with only the highest bit set.
     expected = [
         limits.min if np.isnan(v) else max(limits.min, min(limits.max, int(w)))
         for v, w in zip(x, clean, strict=True)

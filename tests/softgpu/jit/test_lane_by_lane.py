@@ -1,6 +1,6 @@
-"""What LLVM would do one lane after the other is written so that it need not.
+"""Code that LLVM would scalarise lane by lane is written so that LLVM keeps vectors.
 
-A vector that is made of scalars shows in the assembly, where each is put into its place.
+A vector built from scalars shows in the assembly, which inserts each of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cudasync.softgpu.jit.machine_code import codegen
 
 USUAL = Variant(lanes=32, is_rowwise=True, is_whole=True)
 ONE_LANE = re.compile(r"\bvp?(?:insr|extr|insert)[bwdqps]+\b")
-# Files of which no lane has anything of its own to do.
+# Files in which no lane needs scalar work.
 WHOLE = [
     "cvt_words_from_f32",
     "cvt_words_from_f64",
@@ -32,7 +32,7 @@ WHOLE = [
 
 
 def one_lane_at_a_time(name: str, level: str) -> list[str]:
-    """The instructions that put a scalar into a vector, or take it out."""
+    """The instructions that insert a scalar into a vector or extract it."""
     module = compiled((ISA / f"{name}.ptx").read_text(), memcheck=False)
     codes = []
     for kernel in module.kernels.values():

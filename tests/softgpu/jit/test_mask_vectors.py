@@ -1,4 +1,4 @@
-"""Masks as integers made vectors: the same lanes in every form, and never lane by lane."""
+"""Integer masks become mask vectors: the same lanes in every form, and never lane by lane."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from cudasync.softgpu.jit.vector_ir.lane_masks import (
 from cudasync.softgpu.jit.vector_ir.mask_vectors import definitions, flags_call
 
 WIDTHS = (1, 8, 16, 32)
-# Of each of many combinations.
+# Few examples for each of many combinations.
 FEW = settings(max_examples=settings.default.max_examples // 5)
 LEVELS = ("x86-64-v4", "x86-64-v3", "")
 USUAL = Variant(lanes=32, is_rowwise=True, is_whole=True)
-# What LLVM puts bits into a vector by, one after the other.
+# The instructions with which LLVM inserts bits into a vector one by one.
 ONE_BY_ONE = re.compile(r"\bvpinsr[bw]\b")
 GATHER = """
 .version 6.4
@@ -61,7 +61,7 @@ GATHER = """
 
 
 def lanes_function(width: int, level: str):
-    """A function of an integer that gives the lanes of its flags, one byte each."""
+    """A function that expands an integer's bits to one byte per lane."""
     body = f"""
 define void @f(i{width} %bits, ptr %taken) {{
   %flags = {flags_call(width, "%bits")}

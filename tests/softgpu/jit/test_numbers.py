@@ -1,4 +1,4 @@
-"""The approximate functions keep what hardware promises, all over their range."""
+"""The approximate functions keep the hardware's error bounds over their whole range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels cut at their stops: which are, what each part is, and what is kept between two."""
+"""Kernels are cut at their suspension points: the segments, and the values kept between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cudasync.softgpu.jit import compile_module
 from cudasync.softgpu.jit.block_loop import parallel_regions
 from cudasync.softgpu.jit.control_flow.spill_frame import lay_out
 
-# A loop over the grid whose lanes leave it one by one, and a barrier that all meet at behind it.
+# A grid-stride loop that lanes leave one by one, and behind it a barrier for all lanes.
 STRIDE = """
 .version 7.5
 .target sm_75
@@ -63,7 +63,7 @@ $out:
 }
 """
 
-# Such a loop in such a loop: of the inner one, lanes wait in the outer one, and go round it.
+# A grid-stride loop in such a loop: lanes that left the inner loop wait in the outer loop.
 NESTED = """
 .version 7.5
 .target sm_75
@@ -117,7 +117,7 @@ def text_of(module, name, block):
 
 
 def segments_of(text):
-    """The function of each segment: those that differ in numbers alone have one together."""
+    """The function of each segment. Segments that differ only in numbers share one function."""
     return re.findall(r"ptr @segment\.(\d+)", text)
 
 
@@ -136,7 +136,7 @@ def bench():
         ("nbody", 3),
         ("saxpy", 0),
         ("mandelbrot", 0),
-        # A barrier before and one behind the loop, and the loop.
+        # A barrier before the loop, one behind the loop, and the loop itself.
         ("histogram", 4),
         ("grid_stride", 3),
         ("block_sum", 11),
@@ -233,8 +233,8 @@ def test_registers_share_places_in_a_frame_unless_they_live_together():
     assert all(4 <= apart[each] < 64 or apart[each] >= 320 for each in ("c", "c.index"))
 
 
-# Warps wait at two barriers at once, those of an even and of an odd number: what each wrote before
-# its own the others see behind theirs.
+# Warps wait at two barriers at once: even warps at one, odd warps at the other. Behind each barrier
+# the other warps see what a warp wrote before it.
 APART = """
 .version 7.5
 .target sm_75
@@ -326,7 +326,7 @@ def test_nobody_asked_where_somebody_should_be_shows(monkeypatch):
         ("matmul16", set()),
         ("transpose", set()),
         ("nbody", set()),
-        # Loops in which warps keep step, and leave when they like.
+        # Loops in which warps keep step, and which warps may leave at any time.
         ("histogram", {3}),
         ("grid_stride", {1, 2}),
         ("block_sum", {10}),

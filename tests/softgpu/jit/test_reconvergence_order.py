@@ -1,4 +1,4 @@
-"""The order of blocks: whatever the graph, lanes that part can meet again."""
+"""The order of basic blocks lets diverged lanes reconverge, in every graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from cudasync.softgpu.jit.analysis.reconvergence_order import _arrange
 
 @st.composite
 def graphs(draw):
-    """A graph of blocks: each falls through or ends, and may branch anywhere; the exit is n."""
+    """Draw a graph of blocks: each falls through or ends, and may branch anywhere; the exit is
+    n."""
     count = draw(st.integers(1, 9))
     targets = st.integers(0, count)
     return [

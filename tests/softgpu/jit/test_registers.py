@@ -1,6 +1,6 @@
-"""What a loop hands from node to node does not go round with it: LLVM's work grows with the kernel.
+"""A loop does not carry the values that its nodes pass on: LLVM's work is linear in the kernel.
 
-That lanes which left a loop, or wait, keep what they need: `ptx/isa/bra_loop_*.ptx`.
+The programs `ptx/isa/bra_loop_*.ptx` show that lanes which left a loop, or wait, keep their values.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from cudasync.softgpu.jit import compile_module
 
 
 def body(forks):
-    """A loop over a grid, with forks that lanes take apart, unless the grid is of a certain size.
+    """A grid-stride loop with divergent branches, unless the grid has a certain size.
 
-    The value of each fork is used behind the next ones, too.
+    Later branches use the value of each earlier one.
     """
     steps = "".join(
         f"setp.lt.s32 %p1, %r1, {each}; mad.lo.s32 %v{each}, %r1, %r1, {each};"

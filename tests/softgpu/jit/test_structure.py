@@ -1,7 +1,8 @@
-"""What decides how fast the bench's kernels are, told from their code: no clock is asked.
+"""Properties of the bench's kernels that decide their speed, read from the code without a clock.
 
-Of each kernel: how wide its vectors are, which accesses are lane by lane, and how often its
-innermost loops go to the stack with vectors. Code is made for a level, whatever runs the test.
+For each kernel: the width of its vectors, the accesses that run lane by lane, and how often its
+innermost loops move vectors to the stack. The code is made for a fixed level, whatever machine runs
+the test.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cudasync.softgpu.jit.machine_code import codegen
 
 
 class Structure(NamedTuple):
-    """`gathers` and `scatters` always happen; those that are `unlikely` where lanes are no run."""
+    """`gathers` and `scatters` always run; `unlikely` ones only where lanes are not consecutive."""
 
     lanes: int
     gathers: int = 0
@@ -44,9 +45,9 @@ KERNELS = {
     "scan": Structure(32),
 }
 
-# Vectors put on the stack in one trip of the innermost loops, at most, memcheck off and on, on
-# x86-64-v3. Where more than 16 vectors are alive that can not be none: four of them are one
-# register of a warp. On x86-64-v4 there are 32, and two of them are one.
+# The most vectors put on the stack in one trip of the innermost loops, on x86-64-v3, with memcheck
+# off and on. With more than 16 live vectors some must be: a warp's register is four vectors. On
+# x86-64-v4 there are 32 vectors, and a warp's register is two of them.
 SPILLS = {
     "saxpy": (0, 0),
     "matmul16": (0, 0),
@@ -63,7 +64,7 @@ SPILLS = {
 
 @functools.cache
 def kernel_text(name: str, *, memcheck: bool):
-    """What the lowering makes of a kernel for the bench's shape of block."""
+    """The lowered text of a kernel for the bench's block shape."""
     return variant_text(module(memcheck=memcheck).kernels[name], kernels.BLOCKS[name])
 
 
@@ -120,7 +121,7 @@ SPILLS_OF_V4 = {"grid_stride": (6, 6), "black_scholes": (8, 8)}
 
 
 def most_stores(name: str, level: str, *, memcheck: bool) -> int:
-    """Vectors put on the stack in one trip, in the innermost loop that has most of them."""
+    """The vectors put on the stack in one trip of the innermost loop that has most of them."""
     _, text = kernel_text(name, memcheck=memcheck)
     whole = assembly(text.text, level)
     codes = [Code(whole, each) for each in functions(whole)]
@@ -183,6 +184,6 @@ def test_llvm_runs_its_passes_once_for_a_kernel_however_often_it_is_loaded_and_l
     for _ in range(2):
         kernel = compile_module(parse(text)).kernels["only_here"]
         assert kernel.prepare((1024, 1, 1)).owner is first.owner
-        # Other blocks that are whole rows of warps have the same code.
+        # Other blocks of whole rows of warps use the same code.
         assert kernel.prepare((512, 1, 1)).owner is first.owner
     assert codegen.counts["compiled"] - before == made

@@ -1,4 +1,4 @@
-"""What the analysis finds: which kernels need no gather, and which registers stay scalar."""
+"""The results of the analysis: kernels that need no gather, and registers that stay scalar."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def shapes_of(body):
 
 
 def gathers(name, variant=USUAL, target="sm75"):
-    """Vector gathers, and loads and stores lane by lane, in a kernel's own code."""
+    """The number of vector gathers, and of lane-by-lane loads and stores, in a kernel's own
+    code."""
     module = parse((CORPUS / f"kernels_{target}.ptx").read_text())
     kernel = next(kernel for kernel in module.kernels if kernel.name == name)
     text = lower(prepare(module, kernel), variant, Settings()).text

@@ -1,4 +1,4 @@
-"""What a text's writer knows at a line, beside the dominators of the finished text."""
+"""The values that the writer of a text knows at a line, compared with the text's dominators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cudasync.softgpu.jit.vector_ir.value_numbering import Known
 
 
 def dominators(ways, count):
-    """The blocks that every way to a block goes through, from those that lead to each."""
+    """The dominators of each block, from its predecessors."""
     all_blocks = set(range(count))
     found = [all_blocks.copy() for _ in range(count)]
     found[0] = {0}
@@ -30,7 +30,8 @@ def dominators(ways, count):
 
 @st.composite
 def flows(draw):
-    """For each block those it leads to, all behind it; and the labels that are no forward ones."""
+    """Draw for each block its successors, all behind it, and the labels without forward branches
+    only."""
     count = draw(st.integers(2, 12))
     after = [
         sorted(draw(st.sets(st.integers(block + 1, count - 1), min_size=1, max_size=2)))
@@ -60,7 +61,7 @@ def test_only_what_dominates_is_known(flow):
 
 
 def diamond(known):
-    """Two sides of a branch and what is behind them, up to there."""
+    """Write both sides of a branch and begin the block behind them."""
     for label in ("fast.1", "slow.2", "done.3"):
         known.expect(label)
     known.branch("br i1 %t1, label %fast.1, label %slow.2, !prof !2")
@@ -79,7 +80,7 @@ def test_a_side_knows_what_was_before_and_nothing_of_the_other_side():
     known.note("before", "slow")
     known.branch("br label %done.3")
     known.begin("done.3")
-    # One side has changed it.
+    # One side has changed the value.
     assert known.find("before") is None
     assert known.find("side") is None
 
@@ -114,7 +115,7 @@ def test_equal_lines_are_written_once_while_they_are_known():
     writer = Writer(32)
     first = writer.name("add i32 %a, 1")
     assert writer.name("add i32 %a, 1") == first
-    # What memory holds may have changed, and what others do is not repeated.
+    # Memory may have changed, and calls must not be merged.
     assert writer.name("load i32, ptr %p") != writer.name("load i32, ptr %p")
     assert writer.name("call i32 @f()") != writer.name("call i32 @f()")
     writer.emit("br label %node.1")

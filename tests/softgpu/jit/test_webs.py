@@ -1,4 +1,4 @@
-"""Each web of a register gets a register, and one of them keeps the name."""
+"""Each web of a register gets its own register, and one web keeps the name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cudasync.ptx.liveness import defs, uses
 from cudasync.softgpu.jit.transforms.webs import split_webs
 
 AGAIN = "mov.b32 %r1, 1; mov.b32 %r2, %r1; mov.b32 %r1, 2; mov.b32 %r3, %r1;"
-# Seen before it is defined, and that is zero; the second definition has nothing to do with it.
+# Read before its definition, so the value is zero there. The second definition is another web.
 GUARDED = "@%p1 mov.b32 %r1, 1; mov.b32 %r2, %r1; mov.b32 %r1, 2; mov.b32 %r3, %r1;"
 UNDEFINED = "mov.b32 %r2, %r1; mov.b32 %r1, 1; mov.b32 %r1, 2; mov.b32 %r3, %r1;"
 
@@ -28,7 +28,7 @@ UNDEFINED = "mov.b32 %r2, %r1; mov.b32 %r1, 1; mov.b32 %r1, 2; mov.b32 %r3, %r1;
 def test_a_register_has_as_many_names_as_webs(body, expected):
     function = split_webs(parse(kernel(body)).function("k"))
     named = [
-        # What is defined there, else what is used.
+        # The register that the step defines, or else the one it uses.
         next(name for each in (*defs(step), *uses(step)) if (name := each.name).startswith("%r1"))
         for step in function.body
     ]

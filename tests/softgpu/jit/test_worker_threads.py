@@ -1,4 +1,4 @@
-"""Jobs beside the thread that launches: done once or taken back, and waited for at will."""
+"""Jobs beside the launching thread: run once or taken back, and any thread may wait for them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def test_what_goes_wrong_in_a_job_is_raised_by_each_who_waits():
 
 
 def test_an_interrupt_of_a_wait_costs_nothing(monkeypatch):
-    """As if it came between any two steps of the wait: it is simply called again."""
+    """The interrupt stands for one between any two steps of the wait. The caller just waits
+    again."""
     gate = threading.Event()
     job = Job(lambda: gate.wait(PATIENCE_S))
     threading.Thread(target=job.do).start()

@@ -1,8 +1,8 @@
-"""What a kernel really does lies within what was inferred of it: random programs, executed.
+"""The accesses that a kernel makes lie within the inferred accesses: random programs, executed.
 
-Each parameter, and a variable, points into memory of its own; the recording says which of them a
-launch read and wrote. `tests/ptx/test_access_properties.py` asks the same of a model; here nothing
-but the kernel itself says what it does. A program that faults has done something until then.
+Each parameter and a variable point to their own memory. The recording says which memory a launch
+read and wrote. `tests/ptx/test_access_properties.py` compares with a model; here the real kernel
+shows its accesses. A program that faults has made some accesses before.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from cudasync.ptx.access_analysis.accesses import Access
 from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.interface.launch import OutcomeKind
 
-# One memory for each parameter, one for the variable, and one that is nobody's.
+# A memory for each parameter, one for the variable, and one that the kernel is not given.
 OUTSIDE = bare_launch.aligned(np.zeros(ROOM // 8, np.uint64))
 MEMORY = [bare_launch.aligned(np.zeros(ROOM // 8, np.uint64)) for _ in range(len(PARAMETERS) + 1)]
 OUT = OUTSIDE.ctypes.data + ROOM // 2
@@ -49,7 +49,7 @@ OUT = OUTSIDE.ctypes.data + ROOM // 2
 
 @dataclass(frozen=True)
 class Ran:
-    """A program, what it did to each memory, and whether it came to its end."""
+    """A program, its accesses to each memory, and whether it ended."""
 
     text: str
     module: ir.Module
@@ -57,7 +57,7 @@ class Ran:
     is_done: bool
 
     def excesses(self) -> list[str]:
-        """What it did and was not said to do."""
+        """The accesses that the program made and the analysis did not infer."""
         inferred = accesses.analyse(self.module, "k")
         admitted = [*given(inferred), inferred.symbols.get("table", Access.VALUE)]
         *reals, outside = self.real
@@ -66,20 +66,20 @@ class Ran:
             for what, each, real in zip((*PARAMETERS, "table"), admitted, reals, strict=True)
             for line in excesses(each, real)
         ]
-        # Nobody's memory is reached only by pointers that lay in memory.
+        # Only pointers that were loaded from memory reach the outside memory.
         if outside.as_access is not Access.VALUE and not inferred.beyond:
             found.append("a pointer was followed that lay in memory, and nothing says so")
         return found
 
 
 def given(inferred: accesses.KernelAccess) -> list[Access]:
-    """What is inferred of each of `PARAMETERS`."""
+    """The inferred access of each of `PARAMETERS`."""
     fields = {each.offset: each.access for each in inferred.fields[2]}
     return [*inferred.parameters[:2], *(fields.get(each, Access.VALUE) for each in (8, 16))]
 
 
 def run(program: list[Statement], room=oracle) -> Ran:
-    """Execute a program on memory full of pointers to nobody's memory."""
+    """Execute a program on memory full of pointers to the outside memory."""
     text = text_of(program, OUT)
     source = parse(text)
     for each in (*MEMORY, OUTSIDE):
@@ -110,10 +110,10 @@ def test_what_really_happens_was_inferred(program):
 
 
 def pointed() -> list[list[Statement]]:
-    """For each statement, a program in which what it does is seen alone.
+    """For each statement, a program that shows its effect alone.
 
-    One arm of a select is its result, so that nothing else speaks for that. And every way to keep
-    a pointer in memory with every way to find it there again.
+    The statement's result is one arm of a select, so no other statement makes the access. The
+    programs also combine every way to keep a pointer in memory with every way to load it again.
     """
     found = [
         [Statement(name, 3, 0, 1, n), Statement("select", 3, 3, 2, n), *ACCESS]
@@ -129,13 +129,13 @@ def pointed() -> list[list[Statement]]:
     ]
 
 
-# Through register 3.
+# The access goes through register 3.
 ACCESS = [Statement("write", 0, 3, 0, 0)]
 
 
 @cache
 def sample() -> list[Ran]:
-    """The same programs every time, executed once: pointed ones and random ones."""
+    """The same programs every time, executed once: one per statement, and random programs."""
     found = [run(program) for program in pointed()]
 
     @settings(
@@ -153,7 +153,7 @@ def sample() -> list[Ran]:
 
 
 def test_a_sample_of_programs_is_worth_something():
-    """They come to their ends, and what was inferred tells one memory from another."""
+    """The programs end, and the inferred accesses differ between memories."""
     ran = sample()
     assert not [line for each in ran for line in each.excesses()]
     assert sum(each.is_done for each in ran) > 0.9 * len(ran)
@@ -166,7 +166,7 @@ def test_a_sample_of_programs_is_worth_something():
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_every_statement_runs(name):
-    """One that always faulted would show nothing."""
+    """A statement that always faulted would show nothing."""
     assert run([Statement(name, 3, 0, 1, 7), *ACCESS]).is_done
 
 
@@ -183,11 +183,11 @@ def test_the_fast_lowering_sees_the_same():
         assert run(program, jit).real == run(program).real
 
 
-# Planted bugs: the sample must show each.
+# Planted bugs: the sample must show each of them.
 
 
 def _ignore(opcode):
-    """Instructions of this opcode contribute nothing."""
+    """The analysis ignores instructions of this opcode."""
 
     def plant(patch):
         real = transfer_functions.StepWriter._instruction
@@ -202,7 +202,7 @@ def _ignore(opcode):
 
 
 def _drop_an_arm(opcode, arm):
-    """One source operand of this opcode is not looked at."""
+    """The analysis ignores one source operand of this opcode."""
 
     def plant(patch):
         real = transfer_functions.StepWriter._slots
@@ -220,7 +220,7 @@ def _drop_an_arm(opcode, arm):
 
 
 def _accesses_as(change):
-    """Every access is another."""
+    """Every access has other flags."""
 
     def plant(patch):
         def make(address, reads, writes, *others, **named):

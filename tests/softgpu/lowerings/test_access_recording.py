@@ -1,4 +1,4 @@
-"""What is recorded of a launch is what it did: byte by byte, with lines, in both lowerings."""
+"""A recording holds a launch's accesses: byte by byte, with lines, in both lowerings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cudasync.softgpu.interface.access_recording import Recording, Touch
 from cudasync.softgpu.interface.launch import OutcomeKind
 
 LOWERINGS = {"jit": jit.compile_module, "oracle": oracle.compile_module}
-# Where the body begins: lines are counted from the start of the text.
+# The first line of the body, counted from the start of the text.
 BODY = kernel("BODY", parameters="PARAMETERS").splitlines().index("BODY") + 1
 
 
@@ -24,8 +24,11 @@ def compile_module(request):
 
 
 def happened(compile_module, body, *, count=1, block=(1,), grid=(1,), size=256, before=""):
-    """What a body did to arrays whose addresses are in %d0, %d1, ...; lines count from the body's
-    first as 1. A thread's number in the grid is %r0, and %d8 is that in 64 bits."""
+    """The recorded accesses of a body to arrays with their addresses in %d0, %d1, ...
+
+    Lines count from the body's first line as 1. %r0 is a thread's number in the grid, and %d8 is
+    this number in 64 bits.
+    """
     parameters = ", ".join(f".param .u64 p{index}" for index in range(count))
     begin = " ".join(f"ld.param.u64 %d{index}, [p{index}];" for index in range(count))
     begin += " mov.u32 %r0, %tid.x; mov.u32 %r7, %ctaid.x; mov.u32 %r8, %ntid.x;"
@@ -77,7 +80,7 @@ def test_what_a_launch_wrote_before_is_not_read_first(compile_module):
 def test_every_lane_is_written_down_whatever_the_shape_of_its_address(
     compile_module, address, ranges, what
 ):
-    """Lanes side by side, downwards, all at one place, apart; in whole warps and a partial one."""
+    """Lanes ascending, descending, at one place, and apart; in whole warps and a partial warp."""
     access = "ld.global.b32 %r2, [%d5];" if what == "load" else "st.global.b32 [%d5], 7;"
     (found,) = happened(compile_module, f"{address} {access}", block=(30,), grid=(2,))
     assert found[0 if what == "load" else 1] == ranges

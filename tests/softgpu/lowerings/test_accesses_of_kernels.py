@@ -1,4 +1,4 @@
-"""Every shipped kernel does what was inferred of it, no more, and, given work to do, no less."""
+"""Every shipped kernel makes only inferred accesses, and all of them when it has work to do."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from cudasync.softgpu import jit, oracle
 ROOM = Path(kernel_file("saxpy")).parent
 WIDTH, HEIGHT = 37, 5
 N = WIDTH * HEIGHT
-# What a parameter that is passed by value is, by its name.
+# The argument for a parameter passed by value, by the parameter's name.
 VALUES = {
     "n": np.uint32(N), "m": np.uint32(HEIGHT), "k": np.uint32(8), "a": None, "value": None,
     "width": np.uint32(WIDTH), "height": np.uint32(HEIGHT), "radius": np.uint32(2),
     "rows": np.uint32(HEIGHT), "columns": np.uint32(WIDTH),
     "gain": np.float32(2), "amount": np.float32(0.5),
 }  # fmt: skip
-# The same for numbers as wide as pointers.
+# The same for numbers that are as wide as pointers.
 WIDE_VALUES = {
     "n": np.uint64(N), "rows": np.uint64(HEIGHT), "columns": np.uint64(WIDTH),
     "plane_step": np.int64(0), "row_step": np.int64(8 * WIDTH), "column_step": np.int64(8),
 }  # fmt: skip
-# Grid and block, by kernel; one thread for each of N elements where none is given.
+# Grid and block by kernel; other kernels get one thread for each of N elements.
 POINTWISE = (-(-N // 32),), (32,)
 BY_ROWS = (HEIGHT, -(-WIDTH // 32)), (32,)
 TILED = (-(-WIDTH // 16), 1), (16, 16)
@@ -53,13 +53,13 @@ named = pytest.mark.parametrize(("path", "name"), KERNELS, ids=[name for _, name
 
 
 def arguments(path, name):
-    """Memory for every pointer, and a number for everything else."""
+    """Memory for every pointer, and a number for every other parameter."""
     found = []
     for parameter in source(path).function(name).parameters:
         if parameter.size == 8 and parameter.name in WIDE_VALUES:
             found.append(WIDE_VALUES[parameter.name].tobytes())
         elif parameter.size == 8 and not parameter.type.is_float:
-            # Ones: a latch that is open, and nothing to divide by zero.
+            # Ones open the latch, and are never a zero divisor.
             found.append(bare_launch.aligned(np.ones(8 * N, np.uint8)))
         else:
             value = VALUES[parameter.name]
@@ -77,7 +77,7 @@ def launch(name):
 @pytest.mark.sampled(3)
 @named
 def test_a_kernel_does_exactly_what_was_inferred(path, name):
-    """Exactly, so that the recording is seen to miss nothing either; and on both lowerings."""
+    """The equality shows that the recording misses nothing either. Both lowerings must agree."""
     happened, fast = (
         record(room.compile_module(source(path), record=True), name, args, **launch(name))[0]
         for room in (oracle, jit)

@@ -1,4 +1,4 @@
-"""Answers that programs hold the driver to: codes where there is no handle, settings kept."""
+"""Answers that programs rely on: result codes for missing handles, and settings that are kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = 4096
 
 
 def codes_of(name):
-    """The codes that the documentation of a function names."""
+    """The result codes in the documentation of a function."""
     text = getattr(getattr(driver, name, None), "__doc__", None) or ""
     return set(re.findall(r"CUDA_(?:ERROR_\w+|SUCCESS)", text))
 
@@ -46,7 +46,7 @@ def test_the_documentation_is_read():
 
 @pytest.mark.parametrize("name", VALUES)
 def test_no_handle_is_a_wrong_value_where_nothing_else_is_documented(context, name):
-    """Each function is called with room for what it gives, and with zeros."""
+    """Each function is called with buffers for its results, and with zeros."""
     texts = re.fullmatch(r"CUresult \((.*)\)", c_signature(name))[1].split(",")
     types = argument_types(c_signature(name))
     room = [ctypes.create_string_buffer(PAGE) for _ in types]
@@ -101,7 +101,7 @@ def test_other_attributes_of_a_pointer_can_not_be_set(context, name):
 
 @pytest.mark.lazy
 def test_synchronous_memory_is_copied_and_filled_before_the_call_returns(context, side):
-    """Between device memory such calls only enqueue, unless the memory was told otherwise."""
+    """Such calls between device memory only enqueue, unless the memory has the attribute."""
     source, target, told = (ok(driver.cuMemAlloc(64)) for _ in range(3))
     calls = (
         lambda to: driver.cuMemcpyDtoD(to, source, 64),

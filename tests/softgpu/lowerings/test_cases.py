@@ -1,4 +1,4 @@
-"""The headers of ptx/isa: what they say is what is compared, and a wrong header is named."""
+"""The headers of ptx/isa: their expectations are compared, and an error names the wrong header."""
 
 from __future__ import annotations
 

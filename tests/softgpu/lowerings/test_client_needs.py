@@ -1,4 +1,4 @@
-"""What clients count on, found by running theirs: memsets of host memory, sizes of constants."""
+"""Behaviour that client programs rely on: memsets of host memory, sizes of constants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cudasync.softgpu import jit, oracle
 
 @pytest.fixture
 def mapped(context):
-    """Sixteen bytes that host and device see, and their allocation's end."""
+    """Sixteen bytes that host and device share; the fixture frees them."""
     pinned = ok(driver.cuMemHostAlloc(16, driver.CU_MEMHOSTALLOC_DEVICEMAP))
     yield int(ok(driver.cuMemHostGetDevicePointer(pinned, 0)))
     ok(driver.cuMemFreeHost(pinned))

@@ -1,4 +1,4 @@
-"""Instructions taken apart: under their guard, at their place, if every modifier is known."""
+"""Expanded instructions keep their guard and place, and must have only known modifiers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_modifier_that_no_rule_knows_is_not_dropped():
 
 @both
 def test_a_guard_that_the_instruction_writes_holds_for_both_results(room):
-    """p is 1 and q is 0 before; both halves of 1.0 are less than 2.0 where p was set."""
+    """Initially p is 1 and q is 0. Where p was set, both halves of 1.0 are less than 2.0."""
     text = """
         setp.lt.u32 %p1, %r0, 2;
         @%p1 setp.lt.f16x2 %p1|%p2, 0x3c003c00, 0x40004000;
@@ -158,7 +158,7 @@ def test_a_function_with_a_barrier_that_calls_itself_is_refused_by_name():
 
 @both
 def test_a_function_that_waits_for_another_block_gets_there(room):
-    """Its loop is a resume point of the kernel, wherever it was written."""
+    """Its loop is a suspension point of the kernel, wherever the function was written."""
     before = """
     .func wait_for(.reg .b64 %flag)
     {

@@ -13,9 +13,9 @@ from cudasync.softgpu.interface.launch import FaultKind, OutcomeKind
 
 pytestmark = pytest.mark.sampled(3)
 
-# What these do to an object, test_textures.py and test_surfaces.py show.
+# test_textures.py and test_surfaces.py show the effect of these opcodes on an object.
 NEED_AN_OBJECT = frozenset({"tex", "tld4", "suld", "sust", "sured"})
-# Forms of them that the ISA has, and no compiler at hand emits.
+# Forms of these opcodes that are in the ISA, but that no available compiler emits.
 REFUSED = [
     Form(name)
     for name in (
@@ -34,7 +34,7 @@ both = pytest.mark.parametrize("room", [jit, oracle], ids=["jit", "oracle"])
 @both
 @pytest.mark.parametrize("opcode", OPCODES)
 def test_every_form_of_an_opcode_runs(opcode, room):
-    """Only that it runs; what it computes is for ptx/isa to say."""
+    """This shows only that the form runs; ptx/isa says what it computes."""
     wanted = [form for form in FORMS if form.opcode == opcode]
     module = room.compile_module(parse(program(wanted)))
     outcome = bare_launch.run(module, "k", grid=(1,), block=(32,), args=[bytes(64)])

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from cudasync.softgpu.interface.launch import Compile, CompiledModule
 
 CASES = all_cases()
-# What the vector lowering refuses, by program: the day it does not, the tests say so.
+# Programs that the vector lowering refuses. When it accepts one, its test fails (xfail).
 NOT_YET: dict[str, str] = {}
-# Without --run-slow, one program in this many goes through the driver too.
+# Without --run-slow, only every SAMPLE-th program goes through the driver too.
 SAMPLE = 8
-# Of these there are many that differ in a shape, and each is a function to compile: one in three.
+# Many of these differ in a shape only, and each is a function to compile: one in three runs.
 MATRICES = ("mma_", "wmma_", "ldmatrix_", "stmatrix_")
 
-# What checks find wrong, and addresses that are wrong without them, are two faults.
+# Addresses may be right with memcheck and wrong without it, so these cases run without it too.
 OF_LOCAL_MEMORY = [case for case in CASES if case.name.startswith(("local_", "param_address"))]
 
 
@@ -40,7 +40,7 @@ def compiled(compile_module: Compile, case: Case) -> CompiledModule:
 
 
 def run(module: CompiledModule, case: Case) -> dict[str, np.ndarray]:
-    """Run a program on a lowering alone; what is in memory then."""
+    """Run a program on a lowering alone, and return its memory."""
     memory = {name: bare_launch.aligned(array) for name, array in case.memories().items()}
     values = {name: value.bytes() for name, value in case.values.items()}
     outcome = bare_launch.run(
@@ -89,7 +89,7 @@ def check(case: Case, memory: dict[str, np.ndarray]) -> None:
 
 
 def programs(*, refused: dict[str, str] | None = None, sample: int = 1) -> pytest.MarkDecorator:
-    """Every program as a parameter: those refused are expected to be, others are slow."""
+    """Every program as a parameter: refused programs are expected to fail, and others are slow."""
     parameters = []
     for index, case in enumerate(CASES):
         marks = []
@@ -107,7 +107,7 @@ def test_the_vector_lowering_gives_what_the_isa_promises(case: Case, monkeypatch
     module = jit.compile_module(parse(case.text, case.path.name))
     check(case, run(module, case))
     if find_nontemporal(module.kernels["test"]._program()) is not None:
-        # What only large launches do.
+        # Large launches alone use these stores.
         monkeypatch.setattr(kernel_text, "LEAST_BYTES", 0)
         check(case, run(module, case))
 

@@ -1,7 +1,7 @@
-"""Every shipped kernel gives NumPy's answer, at sizes that fill no block, one block, and several.
+"""Every shipped kernel gives NumPy's answer, for less than a block, one block, and several.
 
-Each test goes through the public API, so it shows the same on a real GPU. Around what a kernel
-writes lie guard elements that must come out untouched.
+Each test uses the public API, so it shows the same on a real GPU. Guard elements around the written
+memory must stay unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def random(shape, dtype=np.float32, seed=0):
 
 
 def run(file, name, arguments, target, grid, block):
-    """Launch with `target` in the place of "target" among `arguments`; what it holds afterwards."""
+    """Launch with `target` in the place of "target" among `arguments`; return its new content."""
     padded = np.full(target.size + 2 * GUARD, 77, target.dtype)
     padded[GUARD:-GUARD] = target.ravel()
     on_device = cs.array(padded)
@@ -139,7 +139,7 @@ def test_min_and_max_prefer_a_number_to_a_nan():
 @pytest.mark.parametrize("n", SIZES)
 def test_axpy_rounds_once(n):
     x, y = random(n, seed=1), random(n, seed=2)
-    # The product of two singles is exact in double, and the sum's double rounding is harmless.
+    # The product of two singles is exact in double, and the double rounding of the sum is harmless.
     expected = (np.float64(np.float32(1.7)) * x.astype(np.float64) + y).astype(np.float32)
     result = pointwise("saxpy", "saxpy", [np.float32(1.7), x, "target"], y)
     np.testing.assert_array_equal(result, expected)
@@ -250,7 +250,7 @@ def test_luma_and_recolour(n):
     after = np.abs(random(n)) % 1
     words = rgba.view(np.uint32).ravel()
     result = pointwise("luma", "recolour", [words, before, after, "target"], np.zeros_like(words))
-    # The same two roundings as the kernel's, so that no tie falls to the other side.
+    # Round twice as the kernel does, so that no tie falls to the other side.
     shift = (after - before) * np.float32(255)
     levels = np.clip(np.rint(rgba[:, :3] + shift[:, np.newaxis]), 0, 255)
     np.testing.assert_array_equal(result.view(np.uint8).reshape(n, 4)[:, :3], levels)
@@ -271,7 +271,7 @@ def test_latch_holds_its_stream_until_the_flag_is_set():
 
 
 def test_inferred_accesses_tell_sources_from_targets():
-    """What the engine orders launches by, for the kernels of the demo."""
+    """The engine orders launches by these accesses; the kernels are those of the demo."""
     for file, name, reads, writes in [
         ("saxpy", "saxpy", {"x", "y"}, {"y"}),
         ("convolution", "gaussian_rows", {"source", "weights"}, {"target"}),

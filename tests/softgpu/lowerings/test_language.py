@@ -1,4 +1,4 @@
-"""What CUDA C++ offers, compiled by NVRTC for each kind of device, gives what NumPy gives."""
+"""CUDA C++ features, compiled by NVRTC for each kind of device, give NumPy's results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CORPUS = Path(__file__).parents[1] / "corpus"
 TARGETS = (75, 80, 90, 100, 120)
 THREADS = 64
 I = np.arange(THREADS)  # noqa: E741
-# The oracle runs what one old and one new target print; there is little between them.
+# The oracle runs the code for one old and one new target; the targets between differ little.
 ROOMS = [(jit, target) for target in TARGETS] + [(oracle, 75), (oracle, 120)]
 everywhere = pytest.mark.parametrize(
     ("room", "target"), ROOMS, ids=[f"{room.__name__.split('.')[-1]}-{n}" for room, n in ROOMS]
@@ -54,7 +54,7 @@ def popcount(x):
 def choice(i):
     reverse = int(f"{i:032b}"[::-1], 2)
     table = [5, i * 7, i ^ 77, i // 3, i - 100, i.bit_count(), reverse >> 20, None, -1]
-    # Bytes 2, 0, 7 and 4 of 0x01020304 above i, the lowest first.
+    # Bytes 2, 0, 7 and 4 of (0x01020304, i), the lowest first: bytes 0 to 3 are those of i.
     table[7] = int.from_bytes((i << 16 >> 32 & 0xFF, i & 0xFF, 0x01, 0x04), "little")
     return table[i % 9]
 

@@ -1,6 +1,7 @@
-"""Pointers to local variables mean the same in every function of a thread, as NVRTC hands them on.
+"""Pointers to local variables are valid in every function of a thread, in NVRTC's code.
 
-The programs `ptx/isa/local_*` show it form by form; these are what a compiler makes of CUDA C++.
+The programs `ptx/isa/local_*` show this form by form. The kernels here are a compiler's output for
+CUDA C++.
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from cudasync.softgpu import jit, oracle
 
-# The tables, ten instructions at a time: each leaves its mark on what is stored at the end.
+# The tables, ten instructions at a time. Each instruction affects the stored result.
 CHUNKS = [
     pytest.param(family[start : start + 10], start, id=f"{name} from {start}")
     for name, family in FAMILIES.items()
     for start in range(0, len(family), 10)
 ]
-# With --run-slow: programs by number, so many to a test.
+# With --run-slow: the number of programs, and programs per test.
 MANY, EACH = 600, 50
 
 

@@ -1,4 +1,4 @@
-"""What the oracle does besides instructions: faults, budgets, barriers, waiting, refusing."""
+"""The oracle's work besides instructions: faults, budgets, barriers, waits, refusals."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_store_beyond_its_allocation_faults_and_names_everything():
     assert (fault.address, fault.size_bytes) == (target.ctypes.data + 4, 4)
     assert fault.is_write
     assert fault.space is StateSpace.GLOBAL
-    # What came before the fault has happened.
+    # The stores before the fault have happened.
     assert target.tolist() == [1]
 
 
@@ -192,7 +192,7 @@ def test_what_is_not_implemented_is_refused_at_its_line(statement):
     try:
         refusal = next(iter(compile_module(parse(HEAD + statement + "\n}")).refused.values()))
     except PtxError as error:
-        # What no device has is no PTX, and refuses the module.
+        # A statement that no device has is not PTX, and the whole module is refused.
         refusal = error
     assert "not" in refusal.message
     assert refusal.line == FIRST_LINE

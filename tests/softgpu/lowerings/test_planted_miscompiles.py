@@ -1,7 +1,7 @@
 """The fuzzer finds miscompiles: with a bug planted in the vector lowering, programs disagree.
 
-Each bug is looked for among the programs that have what it breaks, in the order of their numbers.
-The bugs are in what is written for each kernel, since functions that kernels share are kept.
+The search for a bug takes the programs that contain the broken construct, by number. The bugs are
+in code written for each kernel, because functions that kernels share are cached.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cudasync.softgpu.jit.control_flow import branch_lowering
 from cudasync.softgpu.jit.synchronisation import shuffles_and_votes
 from cudasync.softgpu.jit.vector_ir import lane_masks, values
 
-# How many programs a bug may hide from.
+# The most agreeing programs before a bug must show.
 MOST = 12
 
 
@@ -30,7 +30,7 @@ def _set(place, name, value):
 
 
 def _wrap(place, name, change):
-    """What a function gives is changed."""
+    """Change the result of a function."""
 
     def plant(patch):
         real = getattr(place, name)
@@ -40,7 +40,7 @@ def _wrap(place, name, change):
 
 
 def _last_come(self, _node, target, mask):
-    """Lanes that come to a place where others wait are the only ones there."""
+    """Lanes that arrive where others wait forget the others."""
     if target != self._flow.exit:
         lane_masks.store_mask(self._builder, mask, f"%wait.{target}")
 
@@ -83,7 +83,7 @@ def _ungated(self, instruction):
     return self._lowering.load_register(instruction.guard.register)
 
 
-# What is broken, and what a program must have for it to show.
+# The bug, and a pattern that a program needs to show it.
 PLANTED = {
     "lanes that meet forget each other": (
         _set(branch_lowering.Ways, "_wait_at", _last_come),
@@ -117,7 +117,7 @@ PLANTED = {
     ),
     "a guard is taken for its opposite": (_set(branch_lowering.Ways, "guard", _ungated), r"@!%p"),
 }
-# The others are as quick, but many; they run with --run-slow.
+# The others are as fast, but many; they run with --run-slow.
 ALWAYS = {
     "lanes that meet forget each other",
     "the carry is dropped",
@@ -127,7 +127,7 @@ ALWAYS = {
 
 
 def found_after(needs: str) -> int | None:
-    """How many programs with what the bug breaks agree before one does not; None for all."""
+    """How many fitting programs agree before one does not; None if all agree."""
     texts = (program_of(number, 1) for number in range(10_000))
     fit = (program for program in texts if re.search(needs, program.text))
     for count, program in enumerate(islice(fit, MOST)):

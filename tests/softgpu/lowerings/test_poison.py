@@ -1,4 +1,4 @@
-"""Memory that nobody has written, or that was freed, is a NaN whatever floats it is read as."""
+"""Unwritten or freed memory is a NaN, in whatever float type it is read."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from cudasync.softgpu.core.memory.arena import Arena
 from cudasync.softgpu.interface.poison import PATTERN, poison, poison_pages
 from cudasync.testing import explore
 
-# By name: bits of an element, of its exponent, of its mantissa. A NaN has all ones in the exponent
-# and something in the mantissa; e4m3 has one alone, of all ones.
+# By name: bits of an element, of its exponent, and of its mantissa. A NaN has an exponent of all
+# ones and a nonzero mantissa; e4m3 has a single NaN, of all ones.
 FORMATS = {
     "f16": (16, 5, 10), "bf16": (16, 8, 7), "f32": (32, 8, 23), "f64": (64, 11, 52),
     "e5m2": (8, 5, 2),
@@ -51,7 +51,7 @@ def test_poison_is_no_likely_integer(kind):
     likely = {0, 1, -1, limits.min, limits.max, limits.max - 1}
     words = np.frombuffer(PATTERN * 32, kind)
     small = abs(words.astype(object)) < 2 ** (limits.bits - 2)
-    # A byte has too few values to be unlikely, and that of a float's sign is 0x7f or 0xff.
+    # A byte has too few values for an unlikely one, and a float's sign byte is 0x7f or 0xff.
     assert kind[1] == "1" or not (likely & set(words.tolist()) or small.any())
     assert -1 not in words.tolist()
     assert 0 not in words.tolist()

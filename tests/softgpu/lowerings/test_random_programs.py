@@ -1,4 +1,4 @@
-"""The random programs are fit to compare lowerings on: they finish, and bugs show in them."""
+"""The random programs are fit to compare lowerings: they end, and bugs show in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cudasync.softgpu.oracle import compile_module
 @settings(max_examples=settings.default.max_examples // 4)
 @given(programs(2), st.integers(0, 2**16))
 def test_checks_of_accesses_change_no_result(program: Program, seed: int):
-    """Which also says that no program has an access to be caught."""
+    """This also shows that no program makes a wrong access."""
     unchecked = results(partial(compile_module, memcheck=False), program, seed)
     assert not differences(results(compile_module, program, seed), unchecked)
 
@@ -44,7 +44,7 @@ def test_a_planted_bug_shows(right: str, wrong: str):
 
 @pytest.mark.slow
 def test_random_programs_are_ptx_to_nvidia_too(tmp_path):
-    """Well typed, as the assembler sees it, and so are all instructions of the tables."""
+    """The assembler accepts them as well typed, and all instructions of the tables too."""
     texts = [program_of(number).text for number in range(200)]
     texts += [straight(family, 0).text for family in FAMILIES.values()]
     paths = [tmp_path / f"{number}.ptx" for number in range(len(texts))]

@@ -1,4 +1,4 @@
-"""What the system has of shared memory lies apart from what a kernel declares and a launch adds."""
+"""The system's shared memory lies apart from a kernel's static and a launch's dynamic memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_tiles_of_several_warps_leave_shared_memory_alone(room, target, memcheck
 
 
 def kernel(body, *, declared=16, align=4, before=""):
-    """A kernel that declares so much shared memory and stores words 0 to 3 of `result`."""
+    """A kernel with `declared` bytes of shared memory that stores words 0 to 3 of `result`."""
     return f"""
 .version 8.1
 .target sm_90
@@ -85,7 +85,7 @@ def kernel(body, *, declared=16, align=4, before=""):
 
 
 def words(room, text, shared_bytes=0):
-    """The four words, the kernel's static bytes, and the fault if there was one."""
+    """The four words, the kernel's static bytes, and the fault, if any."""
     module = LOWERINGS[room].compile_module(parse(text))
     result = bare_launch.aligned(np.zeros(4, np.uint32))
     outcome = bare_launch.run(
@@ -121,7 +121,7 @@ def test_variables_lie_behind_the_region_as_aligned_as_without(room, align, decl
     assert moved >= RESERVED_BYTES
     assert moved % align == 0
     assert dynamic_now - dynamic == moved
-    # What CUDA says of the kernel leaves out what is the system's.
+    # The size that CUDA reports for the kernel excludes the system's part.
     assert size_now == size
 
 

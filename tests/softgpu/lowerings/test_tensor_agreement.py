@@ -1,6 +1,6 @@
-"""Whatever bits matrices are made of, the two lowerings agree on their products.
+"""For any bits in the matrices, the two lowerings agree on the product.
 
-Infinities, NaNs, subnormals and sums that overflow are nothing that ptx/isa has values for.
+The values in ptx/isa include no infinities, NaNs, subnormals, or sums that overflow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DTYPES = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 
 def bits(random: np.random.Generator, size: int) -> np.ndarray:
-    """Bytes that are random, with some words that are zero, all ones, or high in the exponent."""
+    """Random bytes; some words are zero, all ones, or have large exponents."""
     words = random.integers(0, 2**32, -(-size // 4), np.uint32)
     words[random.random(len(words)) < 0.3] = 0
     words[random.random(len(words)) < 0.02] = 0x7F80FC00
@@ -33,7 +33,7 @@ def bits(random: np.random.Generator, size: int) -> np.ndarray:
 
 
 def product(module, case: Case, seed: int) -> np.ndarray:
-    """D from random A, B and C, as numbers where it holds floats."""
+    """D from random A, B and C; as floats where D holds floats."""
     random = np.random.default_rng(seed)
     memory = {
         name: bare_launch.aligned(bits(random, array.nbytes) if name in case.inputs else array)
@@ -46,7 +46,7 @@ def product(module, case: Case, seed: int) -> np.ndarray:
 
 
 def same(one: np.ndarray, other: np.ndarray) -> bool:
-    """Equal bits; any two NaNs are alike."""
+    """Whether the bits are equal; any two NaNs count as equal."""
     if one.dtype.kind != "f":
         return bool((one == other).all())
     integers = np.dtype(f"u{one.itemsize}")

@@ -1,6 +1,6 @@
-"""Kernels with tensor cores, asynchronous copies and mbarriers, as NVRTC makes them, against NumPy.
+"""NVRTC's kernels with tensor cores, asynchronous copies and mbarriers, against NumPy.
 
-For each target that prints them differently; small ones on the scalar lowering, too.
+They run for each target with different code; small kernels run on the scalar lowering too.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.sampled(2)
 TARGETS = ("sm80", "sm90", "sm100", "sm120")
 
 
-# Without --run-slow, the target that differs most from those before it.
+# Without --run-slow, only the target that differs most from earlier ones runs.
 USUAL = ("sm120", "sm100-library")
 
 
 def targets(*names, of=""):
-    """Parameters, of which the unusual ones are slow."""
+    """Parameters; the unusual ones are marked slow."""
     return [
         pytest.param(name, marks=() if name + of in USUAL else pytest.mark.slow) for name in names
     ]
@@ -49,7 +49,7 @@ def random():
 
 
 def short(values, bits):
-    """f32 with all but the upper bits zero: what bf16 and tf32 hold."""
+    """f32 with cleared lower bits: the values of bf16 and tf32."""
     return (values.astype(np.float32).view(np.uint32) & np.uint32(-(1 << bits) % 2**32)).view(
         np.float32
     )
@@ -71,7 +71,7 @@ def same(values):
     return values
 
 
-# Kernel, tile, how elements are drawn and stored, and the type of C with its tolerance.
+# Kernel, tile, functions that draw and store elements, and the type of C with its tolerance.
 FRAGMENTS = [
     ("wmma_half", (16, 16), halves, same, np.float32, 1e-4),
     ("wmma_half_wide", (8, 32), halves, same, np.float16, 2e-1),
@@ -88,7 +88,7 @@ fragments = pytest.mark.parametrize(
 
 
 def product(random, draw, m, n, k):
-    """A by rows, B by columns, and 2 * A * B as exactly as doubles have it."""
+    """A by rows, B by columns, and 2 * A * B as exact as doubles allow."""
     a, b = draw(random, m, k), draw(random, n, k)
     wide = np.int64 if a.dtype == np.int8 else np.float64
     return a, b, 2 * (a.astype(wide) @ b.astype(wide).T)

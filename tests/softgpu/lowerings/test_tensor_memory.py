@@ -1,6 +1,6 @@
-"""Matrix instructions, asynchronous copies and mbarriers touch what they say, checked and recorded.
+"""Matrix instructions, asynchronous copies and mbarriers make the right accesses.
 
-What they compute is for ptx/isa to say.
+Both checks and recordings show it. ptx/isa says what the instructions compute.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEAD = """\
     mad.lo.u32 %tile, %thread, 16, %tile;
 """
 LINE = HEAD.count("\n") + 1
-# What stands for what in the statements below.
+# Abbreviations in the statements below.
 SHORT = {
     "TILE4": "{%r0, %r1, %r2, %r3}",
     "TILE": "{%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}",
@@ -61,7 +61,7 @@ def source(body):
 def run(room, body, size=BYTES, **options):
     data = bare_launch.aligned(np.zeros(size, np.uint8))
     module = room.compile_module(source(body))
-    # Neighbours, so that just behind is not somebody else's memory.
+    # The arrays are neighbours, so the bytes behind one do not belong to other memory.
     return bare_launch.run(module, "k", grid=(1,), block=(32,), args=[data], **options), data
 
 
@@ -98,7 +98,7 @@ def test_what_is_not_allocated_or_not_aligned_is_a_fault(fault, room):
     assert outcome.kind is OutcomeKind.FAULT
     found = outcome.fault
     assert (found.kind.name.split("_")[0].lower(), found.line) == (kind, LINE)
-    # Of a part of a copy single bytes are looked at by the oracle.
+    # The oracle checks a partial copy byte by byte.
     assert found.size_bytes in (int(width), 1)
     assert (found.is_write, found.space.value) == (way == "write", space)
     if room is jit:
@@ -108,7 +108,7 @@ def test_what_is_not_allocated_or_not_aligned_is_a_fault(fault, room):
 
 
 def test_without_memcheck_nothing_is_looked_at(room):
-    """What is behind the allocation here is memory of the same array."""
+    """The memory behind the allocation here belongs to the same array."""
     text = source("cp.async.cg.shared.global [%tile], [%rd_data], 16;")
     module = room.compile_module(text, memcheck=False)
     data = bare_launch.aligned(np.zeros(BYTES, np.uint8))
@@ -165,7 +165,7 @@ def test_what_is_recorded_is_what_is_touched(body, read, written, room):
     assert recorded(room, body, 2048) == (read, written, lines)
 
 
-# No program here keeps a pointer anywhere, so inference is exact but where it says why not.
+# These programs keep no pointer in memory, so inference is exact unless the entry says why not.
 CASES = [
     case
     for case in all_cases()

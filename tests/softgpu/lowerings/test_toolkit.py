@@ -1,6 +1,6 @@
-"""What clients take for machine code is PTX here: from NVRTC, and from nvJitLink.
+"""NVRTC and nvJitLink give PTX here where clients expect machine code.
 
-Both are called by the names under which the whole process finds them, as the bindings do.
+The tests call both by the names that the whole process finds, as the bindings do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def process(context):
 
 
 class JitLink:
-    """nvJitLink's functions on one handle; each gives its result code."""
+    """nvJitLink's functions on one handle; each returns its result code."""
 
     def __init__(self, process):
         self.process = process
@@ -86,7 +86,7 @@ def test_nvjitlink_is_too_old_for_optimising_at_link_time(process):
 
 @pytest.fixture
 def compiled(context):
-    """A program of NVRTC's for an architecture."""
+    """Compile an empty program with NVRTC for an architecture."""
     install()
     try:
         nvrtc.nvrtcVersion()

@@ -1,7 +1,7 @@
-"""Types that an instruction does not have are refused by both lowerings, with the line.
+"""Both lowerings refuse a type that an instruction does not have, and name the line.
 
-Found by mutating the text of ptx/isa: the parser lets such statements pass, as it leaves the
-forms of an instruction to whoever executes it.
+Mutations of ptx/isa showed the need: the parser accepts such statements, because the lowerings
+check the forms of instructions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def test_a_type_the_instruction_does_not_have_is_refused(lowering, file, right, 
 
 
 def test_every_type_in_use_fits():
-    """The table leaves out nothing that our own programs, accepted by ptxas, say."""
+    """The table has every type that our own programs use, which ptxas accepts."""
     for file in sorted(ISA.glob("*.ptx")):
         for function in expand(ptx.parse(file.read_text(), file.name)).functions:
             for instruction in function.body:

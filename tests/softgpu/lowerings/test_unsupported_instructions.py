@@ -1,4 +1,4 @@
-"""What needs clusters, bulk copies, tensor memory and the like is refused as NOT_SUPPORTED."""
+"""Instructions for clusters, bulk copies, tensor memory and the like are NOT_SUPPORTED."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A module loads when some of its kernels can not run here: these are refused, the others run."""
+"""A module with unsupported kernels loads: those kernels are refused, the others run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ CALLS = """\
 LAST = GOOD.replace("good", "last").replace(", 1;", ", 2;")
 TEXT = HEAD + FUNCTION + GOOD + BAD + CALLS + LAST
 NAMES = ["good", "bad", "calls", "last"]
-# By name of the kernel: what of it is missing.
+# The missing instruction of each kernel.
 MISSING = {"bad": "mapa.shared::cluster.u32", "calls": "wgmma.fence.sync.aligned"}
 WRONG = GOOD.replace("good", "wrong").replace("ld.global.u32", "ld.global.nonsense.u32")
 
@@ -68,7 +68,7 @@ def line_of(name):
 
 
 def assert_refused(answer, name):
-    """The answer is NOT_SUPPORTED, and says what is missing on which line."""
+    """The answer must be NOT_SUPPORTED, and name the missing instruction with its line."""
     assert answer[0] == R.CUDA_ERROR_NOT_SUPPORTED
     said = message(R.CUDA_ERROR_NOT_SUPPORTED)
     assert f"line {line_of(name)};" in said
@@ -142,7 +142,7 @@ def test_they_are_counted_and_named_and_refused_when_used(module):
         assert_refused(driver.cuFuncGetAttribute(attribute, by_name[name]), name)
         assert_refused(driver.cuFuncLoad(by_name[name]), name)
         assert_refused(driver.cuFuncGetParamInfo(by_name[name], 0), name)
-    # Nothing of that was a fault.
+    # None of these refusals was a fault.
     launched(by_name["good"], 42)
     ok(driver.cuModuleUnload(module))
     assert driver.cuFuncGetName(by_name["bad"])[0] == R.CUDA_ERROR_INVALID_VALUE
@@ -224,7 +224,7 @@ def test_a_kernel_s_refusal_is_a_ptx_error_with_the_place():
     ],
 )
 def test_references_to_textures_cost_the_kernels_that_use_them(context, declared, statement):
-    """nvcc before CUDA 12 wrote them."""
+    """nvcc before CUDA 12 wrote such references."""
     text = TEXT[: TEXT.index(".visible .func")] + declared + "\n" + GOOD
     text += f".visible .entry bad() {{ .reg .f32 %f; .reg .b32 %word; {statement} ret; }}\n"
     module = ok(driver.cuModuleLoadData(text.encode()))

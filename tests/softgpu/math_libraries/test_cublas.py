@@ -1,4 +1,4 @@
-"""The stand-in for cuBLAS: each routine gives NumPy's numbers, and looks at its memory."""
+"""The stand-in for cuBLAS: each routine gives NumPy's numbers, and checks its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stand-in for cuFFT: transforms are NumPy's, in every layout that a plan describes."""
+"""The stand-in for cuFFT: transforms equal NumPy's, in every layout that a plan can describe."""
 
 from __future__ import annotations
 

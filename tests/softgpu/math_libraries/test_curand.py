@@ -1,4 +1,4 @@
-"""The stand-in for cuRAND: numbers of the right kind, the same for the same seed and place."""
+"""The stand-in for cuRAND: the right distributions; equal seeds and offsets give equal numbers."""
 
 from __future__ import annotations
 

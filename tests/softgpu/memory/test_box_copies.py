@@ -28,7 +28,7 @@ def stream(context):
 
 
 def box(source, target, width, height, depth, of=driver.CUDA_MEMCPY3D):
-    """CUDA_MEMCPY3D from (kind, address, pitch, height, x, y, z) at either end."""
+    """Make a copy descriptor; `source` and `target` are (kind, address, pitch, height, x, y, z)."""
     what = of()
     for side, (kind, address, pitch, rows, x, y, z) in (("src", source), ("dst", target)):
         setattr(what, f"{side}MemoryType", kind)
@@ -56,7 +56,7 @@ def test_a_box_goes_to_the_device_and_back(stream, is_async):
     before = image.copy()
     if is_async:
         ok(driver.cuMemcpy3DAsync(there, stream))
-        image[:] = 0  # Pageable, so it has been read.
+        image[:] = 0  # The image is pageable, so the call has read it.
         ok(driver.cuMemcpy3DAsync(home, stream))
     else:
         ok(driver.cuMemcpy3D(there))
@@ -153,7 +153,7 @@ def test_a_batch_copies_all_of_it(stream):
         ok(driver.cuMemcpyBatchAsync(targets, sources, [16] * 3, 3, orders, [0, 2], 2, stream))
         for each in host:
             each[:] = 9
-    # The first two have been read; the third is read in the stream's order.
+    # The calls have read the first two sources; the third is read in stream order.
     back = np.zeros(48, np.uint8)
     ok(driver.cuMemcpyDtoHAsync(back.ctypes.data, memory, 48, stream))
     assert back.reshape(3, 16)[:, 0].tolist() == [0, 1, 9]
@@ -247,7 +247,8 @@ def test_a_batch_of_boxes_counts_in_texels_where_there_is_an_array(stream):
 
 
 def test_pageable_memory_that_is_gone_when_a_copy_runs_is_a_fault(stream):
-    """Read in the stream's order, as the attribute says: too late for what was given back."""
+    """As the attribute says, the copy reads in stream order, when the memory is already
+    unmapped."""
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -266,7 +267,7 @@ def test_pageable_memory_that_is_gone_when_a_copy_runs_is_a_fault(stream):
 
 
 def test_rows_of_nothing_are_no_rows(context):
-    """However many there are said to be."""
+    """Rows without bytes copy nothing, whatever their number."""
     memory = ok(driver.cuMemAlloc(64))
     ok(driver.cuMemsetD2D8(memory, 0, 1, 0, 2**40))
     end = (DEVICE, memory, 8, 2**40, 0, 0, 0)

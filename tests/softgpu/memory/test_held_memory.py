@@ -1,4 +1,4 @@
-"""Memory that was freed: what of it is held is bounded, whoever frees it and however."""
+"""The freed memory in quarantine is bounded, in every way to free memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ actions = st.tuples(
 
 @given(st.lists(actions, max_size=80))
 def test_what_is_held_is_bounded_after_every_call(steps):
-    """On two devices and in host memory, freed at once and in stream order."""
+    """On two devices and in host memory, by synchronous and stream-ordered frees."""
     machine = small_machine()
     memory, live, streams = machine.memory, [], []
     for number in range(2):
@@ -91,7 +91,7 @@ def test_frees_that_nobody_waits_for_are_run_when_they_hold_much():
         made = machine.memory.allocate_async(4096, stream)
         machine.memory.free_async(made.start, stream)
         assert machine.quarantine.held_bytes <= MOST
-    # Far from all were asked for.
+    # The number of bytes in use stays far below the sum of all requests.
     assert machine.devices[0].memory.arena.used_bytes < MOST // 2
 
 
@@ -126,7 +126,7 @@ def test_frees_that_a_reset_drops_are_not_counted():
 
 
 def resident(arena, start, size_bytes):
-    """How many of the pages that lie in the block whole are in memory."""
+    """The number of resident pages among those that lie wholly in the block."""
     first = arena.base + -(-(start - arena.base) // mmap.PAGESIZE) * mmap.PAGESIZE
     count = (start + size_bytes - first) // mmap.PAGESIZE
     states = (ctypes.c_ubyte * count)()
@@ -137,7 +137,7 @@ def resident(arena, start, size_bytes):
 
 
 def test_pages_are_the_systems_again_once_the_bound_is_reached():
-    """Of small blocks too, which share their pages with each other."""
+    """This includes small blocks, which share pages."""
     arena = Arena(64 * MIB, Quarantine(1 * MIB))
     random = Random(7)
     blocks = [
@@ -213,7 +213,7 @@ LOOPS = {
 
 @pytest.fixture
 def clean():
-    """What was left in the midst of memory goes: other tests want it in one piece."""
+    """Free what the tests left in the middle of memory: other tests need contiguous memory."""
     yield
     cs.waitall()
     cs.Device(0).reset()
@@ -223,7 +223,7 @@ def clean():
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize("what", LOOPS)
 def test_a_loop_levels_off(what):
-    """What was freed and what is kept for copies; what is in use beside them is little."""
+    """Freed memory and staging buffers stay bounded; memory in use beside them is little."""
     for _ in range(40):
         LOOPS[what]()
         held, most = held_by_software()

@@ -1,4 +1,4 @@
-"""Managed memory: what is said of it is kept by page, and what makes no sense is refused."""
+"""Managed memory: advice is kept page by page, and senseless calls are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = 4096
 
 
 def place(number=0):
-    """A device, or the host."""
+    """The location of a device, or of the host."""
     where = driver.CUmemLocation()
     kinds = driver.CUmemLocationType
     is_device = number >= 0

@@ -1,4 +1,4 @@
-"""Memory pools: own ones and default ones, what they count, and whom they let in."""
+"""Memory pools, created and default ones: their statistics and their access rights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A = driver.CUmemPool_attribute
 DEVICE = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
 HOST = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
 
-# The bindings of CUDA 12 know no pools of managed memory.
+# The bindings of CUDA 12 have no pools of managed memory.
 MANAGED = [] if IS_CUDA_12 else ["managed"]
 
 
@@ -283,7 +283,7 @@ def test_no_bytes_have_an_address_that_is_freed_once(context, stream, kind):
 
 
 def test_calls_without_a_stream_give_some_bytes(context):
-    """The driver's documentation says so of each."""
+    """The documentation of each function says that zero bytes are invalid."""
     refused = R.CUDA_ERROR_INVALID_VALUE
     assert driver.cuMemAlloc(0)[0] == driver.cuMemAllocManaged(0, 1)[0] == refused
 

@@ -1,4 +1,4 @@
-"""Which devices reach each other's memory, as the driver is asked, and what is refused."""
+"""Peer access: which devices reach each other's memory, the driver's answers, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The books of memory, kept by several threads at once: nothing is lost, and nobody stumbles."""
+"""Several threads use the allocation tables at once: no entry is lost, and no look-up fails."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_an_address_is_found_and_reported_while_others_allocate_and_free(machine
         while len(done) < CREW // 2:
             for each in kept:
                 assert memory.find(each.start + 8) is each
-            # Another thread may put something else there meanwhile.
+            # Another thread may allocate there meanwhile.
             address = between[0].start
             found = table.find_freed(address)
             assert found is None or found.start <= address < found.end
@@ -59,7 +59,7 @@ def test_an_address_is_found_and_reported_while_others_allocate_and_free(machine
 
 
 def test_a_launch_may_touch_what_came_before_it_and_not_what_went(machine, table):
-    """What is in stream order comes and goes on the threads that execute."""
+    """Stream-ordered memory appears and disappears on the threads that execute commands."""
     context = machine.context()
 
     def work(_index):
@@ -75,7 +75,7 @@ def test_a_launch_may_touch_what_came_before_it_and_not_what_went(machine, table
 
 
 def test_each_change_of_a_table_has_a_number_of_its_own(machine, table):
-    """Or an old snapshot would be taken for that of now."""
+    """Otherwise an old snapshot would pass for the current one."""
     rooms = [machine.memory.allocate(table, 64, MemoryKind.POOL, live=False) for _ in range(CREW)]
     stream = machine.streams.create(1)
     before = table.version
@@ -119,7 +119,7 @@ def test_a_pool_holds_what_is_in_use_however_it_is_trimmed_and_set(machine):
 
 
 def test_who_may_use_pools_is_what_was_said_last_also_of_other_pools(machine):
-    """Kernels see what was given, though several threads give at once."""
+    """Kernels see the granted access, although several threads grant it at once."""
     pools = [machine.pools.create(PINNED, Location(DEVICE, 1), 0, 0) for _ in range(CREW)]
     memory = [machine.memory.allocate(machine.device(1).memory, 64, each.kind) for each in pools]
     for made, pool in zip(memory, pools, strict=True):
@@ -182,7 +182,7 @@ def test_memory_of_graphs_that_threads_launch_and_end_goes_with_them(machine):
             executable = machine.executables.instantiate(graph, 0)
             executable.launch(stream)
             graphs.destroy(graph.handle)
-            # While another thread may be executing its end.
+            # Another thread may be executing the end of the launch.
             machine.executables.destroy(executable.handle)
             machine.streams.synchronize(stream)
 

@@ -1,4 +1,4 @@
-"""Virtual memory: reserve, create, map, give access; and what each misuse is answered."""
+"""Virtual memory: reserve, create, map, set access; and the result code of each misuse."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def grant(flags=READ_WRITE, number=0):
 
 @pytest.fixture
 def space(context):
-    """Four units of addresses, unmapped and freed afterwards."""
+    """Four units of addresses, which the fixture unmaps and frees afterwards."""
     start = int(ok(driver.cuMemAddressReserve(4 * UNIT, 0, 0, 0)))
     yield start
     for unit in range(4):
@@ -70,7 +70,7 @@ def test_the_granularity_is_what_sizes_must_be_multiples_of(context):
 
 
 def test_a_vector_grows_in_place(space):
-    """As the MMAP examples do: the copy and the fill go across two mappings."""
+    """The MMAP examples do the same: the copy and the fill cross two mappings."""
     first = mapped(space)
     ok(driver.cuMemsetD32(space, 7, UNIT // 4))
     second = mapped(space + UNIT)
@@ -122,7 +122,7 @@ def test_fresh_memory_is_poison_and_memory_is_given_back(context):
 
 
 def test_more_memory_than_there_is_is_refused():
-    # By itself: where others have memory in the middle, no such piece is free.
+    # In its own process: where other tests have memory in the middle, no free piece is this large.
     program = """
     free, total = ok(d.cuMemGetInfo())
     memory = ok(d.cuMemCreate(64 * unit, properties(0), 0))

@@ -1,4 +1,4 @@
-"""The libraries of native programs, and a program that was built with them, once for all tests."""
+"""The libraries for native programs, and a program built with them, once for all tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def libraries(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def features(libraries):
-    """The program of many parts."""
+    """The native program with the parts that show the features."""
     if nvcc.nvcc() is None:
         pytest.skip("no nvcc")
     program = libraries.parent / "features"

@@ -1,4 +1,4 @@
-"""Fat binaries are read as the driver reads them: the best PTX is taken, and nothing is guessed."""
+"""Fat binaries are read as the driver reads them: it takes the best PTX and guesses nothing."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_without_a_decoder_the_program_is_told_what_to_install(monkeypatch):
 
 @pytest.fixture
 def images():
-    """Images at addresses, alive for the test: a fat binary, and its wrapper."""
+    """A fat binary and its wrapper, in buffers that live as long as the test."""
     data = container(entry(MACHINE_CODE, 80, b"\x7fELF\0\0"), entry(PTX, 75, TEXT, LZ4))
     buffer = ctypes.create_string_buffer(data, len(data))
     wrapped = ctypes.create_string_buffer(wrapper(ctypes.addressof(buffer)), 24)
@@ -225,7 +225,7 @@ def test_a_wrapper_that_leads_nowhere_is_refused(context, to):
 
 
 def test_damaged_fat_binaries_are_worth_something():
-    """Some are taken, some are refused, and equal numbers are equal images."""
+    """Some are accepted, some are refused, and equal numbers give equal images."""
     taken, refused = 0, set()
     for number in range(60):
         assert damaged(number) == damaged(number)

@@ -1,4 +1,4 @@
-"""What the libraries of native programs are, and the line that says what to do where they fail."""
+"""The libraries for native programs, and the advice that they print on failure."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ def test_a_missing_libpython_is_one_line(libraries, features, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["static", "shared"])
 def test_a_program_linked_with_nvidias_runtime(libraries, features, tmp_path, runtime):
-    """The static one is refused with what to do; in place of the shared one ours is loaded."""
+    """NVIDIA's static runtime is refused with advice; ours is loaded in place of the shared one."""
     program = tmp_path / runtime
     command = [*nvcc.nvcc(), f"-cudart={runtime}", "-arch=compute_75"]
-    # The driver's library is ours in any case: there is none without a GPU.
+    # The driver's library is ours in both cases, because none exists without a GPU.
     command += ["-Xlinker", str(libraries / "libcuda.so.1")]
     source = nvcc.PROGRAMS / "features.cu"
     if subprocess.run([*command, str(source), "-o", str(program)], check=False).returncode:

@@ -1,4 +1,4 @@
-"""Programs that nvcc builds run on the software GPU: each part of the runtime API, and mistakes."""
+"""Programs that nvcc builds run on the software GPU: each part of the runtime API, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA arrays: making, describing, ending them, and copies to and from them."""
+"""CUDA arrays: creation, description, destruction, and copies to and from them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def made(*size, **how):
 
 
 def copy_3d(source, target, size, *, at=(0, 0, 0), to=(0, 0, 0), stream=None):
-    """Copies between NumPy arrays of bytes (slices, rows, bytes) and arrays."""
+    """Copy between arrays and NumPy arrays of bytes (slices, rows, bytes)."""
     what = driver.CUDA_MEMCPY3D()
     for side, end, (x, y, z) in (("src", source, at), ("dst", target, to)):
         if isinstance(end, np.ndarray):
@@ -149,7 +149,7 @@ def test_rectangles_go_to_an_array_on_a_stream_and_back(context):
     home.dstPitch, home.WidthInBytes, home.Height = 32, 28, 4
     before = image.copy()
     ok(driver.cuMemcpy2DAsync(there, stream))
-    image[:] = 0  # Pageable, so it has been read.
+    image[:] = 0  # The image is pageable, so the call has read it.
     ok(driver.cuMemcpy2DAsync(home, stream))
     assert (back[:4, :28] == before[2:, 4:]).all()
     home.srcY = 3

@@ -18,7 +18,7 @@ def tex(geometry, where, types="f32.f32", how=""):
 
 
 def same(found, expected):
-    """To the bit, but for NaN."""
+    """Compare bit by bit, except for NaN."""
     expected = np.ascontiguousarray(expected)
     if expected.dtype.kind == "f":
         np.testing.assert_array_equal(found.view(np.float32), expected)
@@ -72,7 +72,7 @@ def test_a_fetch_by_floats(
 @pytest.mark.parametrize("dimensions", [2, 1, 3])
 @pytest.mark.parametrize("dtype", ["int8", "float16"])
 def test_a_fetch_by_integers(context, by, dimensions, mode, dtype):
-    """Not filtered, and beyond the texture the edge or the border."""
+    """Such a fetch is not filtered, and gives the edge or the border beyond the texture."""
     random = np.random.default_rng(8)
     size = (7, 5, 3)[:dimensions]
     raw = texture_objects.texels(random, dtype, (*((1, 1, 1, *size[::-1]))[-3:], 2))
@@ -211,7 +211,7 @@ def test_bytes_of_srgb_are_read_as_light(context, by):
 
 
 def memory_texture(raw, model, *, pitch=0):
-    """A texture of texels in memory: in a row, or in rows `pitch` bytes apart."""
+    """A texture of texels in memory: in one row, or in rows `pitch` bytes apart."""
     what = driver.CUDA_RESOURCE_DESC()
     rows, width, channels = raw.shape
     row = width * channels * raw.itemsize
@@ -248,7 +248,7 @@ def test_rows_in_memory_are_filtered(context):
     points = texture_objects.points(random, 64, (6, 4), is_normalised=False)
     body = tex("2d", "%f0, %f1")
     same(texture_objects.run(body, handle, points), model.sample(points["f"].T[:2]))
-    # What the memory holds when the kernel runs is what is read.
+    # The kernel reads the memory's content at the time it runs.
     ok(driver.cuMemsetD32(memory, 0x40000000, 64))
     found = texture_objects.run(body, handle, points[:8])
     assert (found.view(np.float32)[:, 0] == 2).all()

@@ -1,4 +1,4 @@
-"""Texture and surface objects: making, describing and ending them, and what is said of mistakes."""
+"""Texture and surface objects: creation, description, destruction, and errors."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ def test_what_no_texture_can_be_read_by_is_refused(context):
 
 
 def launch(handle, stream=0, *, count=1):
-    """A kernel that fetches, enqueued; the line of its fetch, and where its results go."""
+    """Enqueue a kernel that fetches; return the line of its fetch and the address of its
+    results."""
     text = texture_objects.kernel_text(FETCH)
     line = text.splitlines().index(f"    {FETCH}") + 1
     module = ok(driver.cuModuleLoadData(text.encode()))

@@ -34,7 +34,7 @@ def plane(module):
 
 
 def fetched(module, points):
-    """What the kernel gives for each point, or the code that it ended with."""
+    """The kernel's result for each point, or its error code."""
     function = ok(driver.cuModuleGetFunction(module, b"fetch"))
     out, given = (ok(driver.cuMemAlloc(n * len(points))) for n in (16, 64))
     ok(driver.cuMemcpyHtoD(given, points.ctypes.data, points.nbytes))
@@ -63,7 +63,7 @@ def test_a_reference_reads_what_it_is_bound_to(module, image, plane):
     points = texture_objects.points(random, 64, (3, 2), is_normalised=True)[:-3]
     points["i"] = 0
     assert (fetched(module, points) == model.sample(points["f"].T[:2])).all()
-    # Bound to other memory, it is that which is read.
+    # After the reference is bound to other memory, the kernel reads that memory.
     memory = ok(driver.cuMemAlloc(256))
     ok(driver.cuMemsetD32(memory, 0x40400000, 64))
     what = driver.CUDA_ARRAY_DESCRIPTOR()

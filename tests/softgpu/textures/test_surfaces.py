@@ -1,4 +1,4 @@
-"""suld, sust and sured: bytes of arrays, and what is done beyond them."""
+"""suld, sust and sured: bytes of arrays, and accesses outside of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def surface_of(raw, dimensions, flags=0):
 
 
 def held_by(array, like):
-    """What an array holds now."""
+    """The current content of an array."""
     found = np.zeros_like(like)
     texture_objects.upload(array, found, back=True)
     return found
@@ -31,7 +31,7 @@ def points_at(*columns):
     return points
 
 
-# geometry: the place of x in bytes, y, z; what comes first is the layer.
+# geometry: number of dimensions, whether it is layered (the layer comes first), and coordinates.
 WHERE = {
     "1d": (1, False, "%i0"),
     "2d": (2, False, "%i0, %i1"),

@@ -1,4 +1,4 @@
-"""Machine code: what it needs is known before it is linked, and it is made once."""
+"""Machine code: its imports are known before it is linked, and it is compiled once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_symbol_that_nobody_has_is_an_error_and_not_the_end():
 
 
 def test_llvm_knows_the_option_that_large_kernels_need():
-    """One that it does not know it passes over in silence."""
+    """LLVM ignores an unknown option silently."""
     library = Path(codegen._library_itself()._name).read_bytes()
     assert codegen.REGION_OPTION.encode() in library
     assert b"no-such-option-of-llvm" not in library
@@ -81,7 +81,7 @@ def test_a_large_launch_reports_the_fault_of_its_earliest_block():
 
 
 def test_a_process_that_shows_no_mathematics_has_it_all_the_same():
-    """Directed rounding needs fesetround, which python itself may keep to itself."""
+    """Directed rounding needs fesetround, which the python program itself may not export."""
     file = ISA / "add_directed_f32.ptx"
     script = f"""
         from helpers.lowering.jit_launch import start
@@ -98,7 +98,8 @@ def test_a_process_that_shows_no_mathematics_has_it_all_the_same():
 
 
 def at_level(level: str, numbers: range) -> str:
-    """What a process that knows no better level finds amiss in random programs, and its level."""
+    """Run random programs in a process with the best level `level`; return the level it used,
+    whether it compiled, and the disagreements."""
     script = f"""
         from cudasync.softgpu.jit.machine_code import codegen
         codegen.LEVELS = {{k: v for k, v in codegen.LEVELS.items() if k <= {level!r}}}

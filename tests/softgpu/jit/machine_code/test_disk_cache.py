@@ -1,4 +1,4 @@
-"""Machine code kept on disk: the next process compiles nothing, and runs nothing foreign."""
+"""Machine code kept on disk: the next process compiles nothing, and runs no foreign code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCRIPT = """
 
 
 def counts(folder, seed: str) -> tuple[int, int]:
-    """How often a process that runs SCRIPT compiled, and how often it found code."""
+    """How often a process that runs SCRIPT compiled, and how often it found kept code."""
     environment = {kept.VARIABLE: str(folder), "PYTHONHASHSEED": seed}
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT)]
     status, printed = start_process(command, 60, **environment)

@@ -1,4 +1,4 @@
-"""Segments that differ in numbers alone are one function, and do what each of them did."""
+"""Segments that differ only in numbers share one function, and compute the same as before."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TAIL = """
 
 
 def rounds(*steps):
-    """Each round adds what lies some words on, in a ring of 128."""
+    """Each round adds the word that lies `step` words further in a ring of 128."""
     text = HEAD
     for index, step in enumerate(steps, 1):
         text += f"""

@@ -1,4 +1,4 @@
-"""LLVM texts kept on disk: later processes lower nothing, and find what lowering makes."""
+"""LLVM texts kept on disk: later processes lower nothing, and find the text that lowering makes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VARIANTS = [
 ]
 FILL = (ROOT / "ptx/kernels/fill.ptx").read_bytes()
 
-# What a program does, below the engine: the answer, whether anything was lowered, and compiled.
+# A program below the engine prints its answer, and whether anything was lowered or compiled.
 SCRIPT = """
     import sys
     import numpy as np
@@ -49,7 +49,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def lowered(monkeypatch) -> list[str]:
-    """The kernels that are lowered, not found."""
+    """The names of the kernels that are lowered instead of found."""
     from cudasync.softgpu.jit import pipeline
 
     names: list[str] = []
@@ -144,7 +144,7 @@ def test_an_edited_file_makes_another_compiler(tmp_path, monkeypatch, place):
     second = ir_cache._compiler()
     file.write_text("12")
     third = ir_cache._compiler()
-    # As who sets all times to one: the content has changed, its size has not.
+    # A tool that sets all times to one value: the content has changed, the size has not.
     about = file.stat()
     file.write_text("21")
     os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))

@@ -1,4 +1,4 @@
-"""Outlines kept on disk: a later process that loads what was compiled parses no PTX for it."""
+"""Outlines kept on disk: a later process that loads compiled code does not parse its PTX."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def parsed(monkeypatch) -> list[bytes]:
-    """What a module that was found has parsed."""
+    """The images that a found module has parsed."""
     images: list[bytes] = []
     monkeypatch.setattr(kernel_outline, "parse", lambda image: images.append(image) or parse(image))
     return images
@@ -76,7 +76,7 @@ def test_a_kernel_that_is_found_runs_unparsed_and_tells_of_a_fault_as_ever(parse
     ]
     assert faults[0] == faults[1]
     assert faults[0].line > 1
-    # The second fault of the same kernel needs it no more.
+    # The second fault of the same kernel does not parse again.
     fault_of(found, "saxpy", 1, 128, np.float32(3), x, y[:64], np.uint32(100))
     assert parsed == [SAXPY]
 

@@ -1,4 +1,4 @@
-"""Large kernels are compiled in two halves at once, which are one kernel again."""
+"""Large kernels are compiled in two halves at once, and linked to one kernel."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_who_has_other_work_gets_less(module):
     text = text_of(module, "scan")
     even, uneven = cut(text), cut(text, 500)
     assert weight(uneven[1]) < weight(even[1])
-    # Never so little that there is none.
+    # A split that would leave one half empty is not made.
     assert cut(text, 10**9) == (text,)
 
 

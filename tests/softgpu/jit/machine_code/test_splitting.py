@@ -1,4 +1,4 @@
-"""Large functions are split into pieces, which do what the whole does."""
+"""Large functions are split into pieces, which compute the same as the whole function."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.jit.machine_code import split_modules
 from cudasync.softgpu.jit.splitting import context
 
-# Pieces of a few instructions, and functions that stay whole.
+# Pieces of a few instructions, larger pieces, and functions that stay whole.
 TINY, SMALL, WHOLE = 8, 60, 10**9
 USUAL = (large_kernels.THREADS, 1, 1)
 NESTED = (CORPUS / "kernels_sm120.ptx").read_text()
-# The sum lives in one piece alone, from trip to trip.
+# The sum lives in one piece only, from trip to trip.
 KEPT = """
 .version 8.0
 .target sm_80
@@ -60,7 +60,7 @@ def pieces_of(module):
 
 
 def left_by(text, name, words, weight, **settings):
-    """What a kernel leaves in memory that is split into pieces of this weight."""
+    """The memory that a kernel leaves, split into pieces of this weight."""
     module = jit.compile_module(parse(text), piece_weight=weight, **settings)
     random = np.random.default_rng(1)
     source = random.normal(size=2 * large_kernels.WORDS).astype(np.float16).view(np.float32)
@@ -107,7 +107,7 @@ def test_programs_by_number_in_pieces_leave_the_same_bits(first):
 
 
 def nested(weight):
-    """What nested loops leave, whose lanes leave and begin trips apart."""
+    """The result of nested loops. Lanes leave them, and begin trips, at different times."""
     module = parse(NESTED)
     module = replace(module, functions=(module.function("nested"),))
     module = jit.compile_module(module, piece_weight=weight)
@@ -117,7 +117,7 @@ def nested(weight):
 
 
 def kept(weight):
-    """What a sum leaves that is not stored in the piece where it lives."""
+    """The result of a sum that is not stored in the piece where it lives."""
     return left_by(KEPT, "kept", 128, 40 if weight == SMALL else weight)
 
 

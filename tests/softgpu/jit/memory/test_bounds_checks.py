@@ -1,7 +1,7 @@
-"""One comparison per access, from the second time on: it lets no byte pass that it should not.
+"""From its second time on, an access needs one comparison, which lets no wrong byte pass.
 
-An instruction remembers the range that its lanes last lay in. So blocks that come after a good one
-are what is tested here, at the edges of allocations which begin and end anywhere.
+An instruction caches the range that its lanes last lay in. So these tests run blocks after a good
+block, at the edges of allocations that begin and end anywhere.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from cudasync.softgpu.jit.kernel_abi.access_descriptors import SHARED_WINDOW
 BYTES = 32768
 LANES = 32
 BLOCKS = 6
-# A kernel stores zeros or loads, `count` elements at a time: lane by lane, `stride` apart, from
-# `hop` behind where the block before it began.
+# A kernel that loads, or stores zeros, `count` elements at a time. Lanes lie `stride` apart. Each
+# block begins `hop` behind the start of the block before it.
 PTX = """\
 .version 6.4
 .target sm_75
@@ -62,7 +62,7 @@ def kernel_of(what, bits, count, stride):
 
 
 def wrong_lanes(ranges, base, threads, stride, size):
-    """The lanes that may not do this, by the kind of their faults."""
+    """The lanes with a wrong access, and the kind of each fault."""
     found = {}
     for lane in range(threads):
         address = base + lane * stride
@@ -83,7 +83,7 @@ def launches(draw):
     hop = draw(st.sampled_from([size, stride * threads, stride * threads + 1, 8, 1]))
     begin = draw(st.integers(0, 64))
     start = begin + draw(st.sampled_from([0, 0, 1, size, -begin % size]))
-    # One allocation ends at the last byte of a block, or next to it; there may be another.
+    # One allocation ends at the last byte of a block, or close to it. A second one may follow.
     span = stride * (threads - 1) + size
     behind = start + draw(st.integers(0, BLOCKS)) * hop + span
     end = max(begin + 1, behind + draw(st.sampled_from([-size, -1, 0, 0, 1])))
@@ -94,17 +94,17 @@ def launches(draw):
 
 
 @given(launches())
-# The last lane of the last block is a byte beyond; one begins at an odd address.
+# The last lane of the last block is a byte beyond the end; one example begins at an odd address.
 @example((32, 1, 4, LANES, [0, 3 * 128 - 1], 128, 0, "ld"))
 @example((32, 1, 4, LANES, [1, 3 * 128 + 3], 128, 4, "st"))
 @example((64, 2, 16, LANES, [8, 8 + 4 * 512 + 8], 512, 16, "ld"))
-# The lanes of a block lie in two allocations, of which the second is shorter than a block.
+# The lanes of a block lie in two allocations, and the second is shorter than a block.
 @example((32, 1, 4, LANES, [0, 192, 192, 256], 128, 0, "ld"))
 def test_who_goes_wrong_after_others_went_right_is_told(case):
     bits, count, stride, threads, cuts, hop, offset, what = case
     arena = np.zeros(BYTES, np.uint8)
     first = arena.ctypes.data + -arena.ctypes.data % 64
-    # Every second stretch between the cuts is an allocation.
+    # Every second interval between the cuts is an allocation.
     ranges = [(first + a, first + b) for a, b in zip(cuts[::2], cuts[1::2], strict=False)]
     kernel = kernel_of(what, bits, count, stride)
     size = bits // 8 * count
@@ -161,7 +161,7 @@ def test_shared_memory_ends_at_the_byte(bits, apart, length, beyond):
     stride = apart * size
     text = SHARED.format(register=max(bits, 16), bits=bits, stride=stride, length=length)
     kernel = compiled(text).kernels["test"]
-    # The last byte of the last lane is so far beyond the end.
+    # The last byte of the last lane is `beyond` bytes beyond the end.
     offset = max(0, length + beyond - (LANES - 1) * stride - size)
     launch = Launch(
         grid=(1, 1, 1),
@@ -182,12 +182,12 @@ def test_shared_memory_ends_at_the_byte(bits, apart, length, beyond):
 
 
 def test_an_instruction_keeps_room_for_one_reach():
-    """An emitter that asks for another at the same place asks for both ends instead."""
+    """An emitter that needs another reach at the same place compares both ends instead."""
     asking = SimpleNamespace(reaches={}, number=lambda: 7)
     assert has_room_for(asking, None, Reach(128, 4))
     assert not has_room_for(asking, None, Reach(4, 4))
     assert has_room_for(asking, None, Reach(128, 4))
-    # A window is no memory of anything.
+    # A window is not memory of an allocation.
     assert has_room_for(asking, SHARED_WINDOW, Reach(4, 4))
 
 

@@ -1,4 +1,4 @@
-"""Accesses whose lanes have indices of their own: any size, sign and mask; a bad one is named."""
+"""Accesses with an index per lane: any size, sign and mask; a fault names the wrong lane."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "v2.u32": 8, "v4.u32": 16, "v2.u
 
 
 def kernel(form, sign):
-    """target[indices[t]] = source[indices[t]], for the first `n` threads."""
+    """A kernel: target[indices[t]] = source[indices[t]], for the first `n` threads."""
     count = int(form[1]) if form[0] == "v" else 1
     scalar = form.rpartition(".")[2]
     register = {"u8": "u16"}.get(scalar, scalar)
@@ -82,7 +82,7 @@ def test_the_lanes_whose_indices_lead_outside_are_named_and_nothing_is_written(f
     module, size = compiled(kernel(form, "s")), SIZES[form]
     indices = np.arange(64, dtype=np.int32)[::-1].copy()
     indices[[35, 40]] = [64, -1]
-    # Where the outermost indices are right the array lies in the middle of a larger one.
+    # The array lies in the middle of a larger one, where the outermost indices are right.
     wide = {"ld": np.ones((66, size), np.uint8)[1:65], "st": np.zeros((66, size), np.uint8)[1:65]}
     own = {each: array if each == what else array.base for each, array in wide.items()}
     ranges = [own["ld"], own["st"], indices]
@@ -92,6 +92,6 @@ def test_the_lanes_whose_indices_lead_outside_are_named_and_nothing_is_written(f
     )
     assert [x for x, _, _ in fault.threads] == [35, 40]
     assert fault.address == wide[what].ctypes.data + 64 * size
-    # The first warp has written, the second has not.
+    # The first warp has written, the second warp has not.
     assert wide["st"][32:].all()
     assert not wide["st"][:32].any()

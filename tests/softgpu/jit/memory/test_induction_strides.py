@@ -1,4 +1,4 @@
-"""How far accesses go on from trip to trip, and which memory kernels ask for ahead of time."""
+"""Strides of accesses from trip to trip of a loop, and the memory that kernels prefetch."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def strides_of(body):
 @pytest.mark.parametrize(
     ("body", "strides"),
     [
-        # An index that goes on by what the loop does not change.
+        # An index that advances by a loop-invariant value.
         (
             "mul.wide.s32 %rd1, %r1, 4; add.s64 %rd2, %rd1, %rd3; ld.global.f32 %f1, [%rd2];"
             "add.s32 %r1, %r1, %r2;",
             [{"%r2": 4}],
         ),
-        # What the compiler before us has unrolled: both go on by two steps.
+        # A loop that the compiler has unrolled: both accesses advance by two steps.
         (
             "ld.global.f32 %f1, [%rd1]; add.s64 %rd2, %rd1, %rd3; st.global.f32 [%rd2+4], %f1;"
             "add.s64 %rd1, %rd2, %rd3;",
@@ -54,13 +54,13 @@ def strides_of(body):
             [{"%r2": -8, "": -24}],
         ),
         ("shl.b64 %rd1, %rd2, 3; ld.global.f32 %f1, [%rd1]; add.s64 %rd2, %rd2, 5;", [{"": 40}]),
-        # Two that go on.
+        # Both terms of the address advance.
         (
             "cvt.s64.s32 %rd1, %r1; add.s64 %rd2, %rd1, %rd4; ld.global.f32 %f1, [%rd2];"
             "add.s32 %r1, %r1, %r2; sub.s64 %rd4, %rd4, 7;",
             [{"%r2": 1, "": -7}],
         ),
-        # That stand still, or go on by what nobody knows.
+        # Addresses that do not advance, or advance by an unknown distance.
         ("ld.global.f32 %f1, [%rd1];", []),
         ("ld.global.f32 %f1, [%rd1]; sub.s64 %rd1, %rd2, %rd1;", []),
         ("ld.global.f32 %f1, [%rd1]; add.s64 %rd1, %rd1, %rd1;", []),
@@ -94,7 +94,7 @@ def texts():
 
 
 def asked_for(text):
-    """For each segment how often it asks for memory, and from where: of its loads and stores."""
+    """For each segment: its prefetches, and how many of them are at its loads and stores."""
     found = {}
     for part in re.split(r"^define ", text, flags=re.MULTILINE)[1:]:
         moves = re.findall(
@@ -102,7 +102,8 @@ def asked_for(text):
         )
         sources = dict(re.findall(r"(%\w+) = getelementptr i8, ptr (%\w+), i64", part))
         asked = [sources[each] for each in re.findall(r"@llvm\.prefetch\.p0\(ptr (%\w+)", part)]
-        # The first line is at the place itself, so it is one step away if nothing is moved.
+        # The first line is at the address itself, so its prefetch is one step away if it is not
+        # moved.
         name = part.split("(")[0].split("@")[1]
         found[name] = (len(asked), sum(each in moves for each in asked))
     return found
@@ -119,18 +120,18 @@ def test_warps_that_go_through_memory_in_order_ask_for_none(texts, name):
 def test_a_loop_over_the_grid_asks_for_its_next_trip(texts, name, count):
     found = asked_for(texts[name])
     assert (count, 0) in found.values()
-    # Into the first cache.
+    # Into the first-level cache.
     assert "i32 0, i32 3, i32 1)" in texts[name]
 
 
 def test_between_barriers_the_memory_behind_is_asked_for(texts):
-    # Four runs of two lines each are loaded, and stored.
+    # Four runs of two lines each are loaded and stored.
     found = asked_for(texts["transpose"])
     assert found["segment.0"] == found["segment.1"] == (8, 8)
 
 
 @pytest.mark.parametrize(
-    # One, or what another compiler has made of four of them and of those that are left over.
+    # One loop, or the compiler's two: one unrolled by four, and one for the remaining trips.
     ("name", "trips"),
     [("block_sum", {4}), ("grid_stride", {2}), ("histogram", {16})],
 )

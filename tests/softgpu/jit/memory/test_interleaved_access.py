@@ -1,4 +1,4 @@
-"""Elements of a lane side by side: apart and together again, in shuffles LLVM is quick with."""
+"""Interleaved elements of lanes are separated and joined in shuffles that LLVM compiles quickly."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def together_text(type_: str, count: int, lanes: int) -> str:
 
 
 def call(text: str, given: np.ndarray) -> np.ndarray:
-    """What the function writes when it is given this memory."""
+    """The memory that the function writes, given this memory."""
     taken = np.zeros_like(given)
     native(text, ctypes.c_void_p, ctypes.c_void_p)(given.ctypes.data, taken.ctypes.data)
     return taken
@@ -58,12 +58,12 @@ def test_elements_come_apart_and_together_again(type_, count, lanes):
 
 
 def wide_shuffles(text: str) -> list[str]:
-    """Shuffles of more than two registers that do more than put vectors side by side."""
+    """Shuffles of more than two registers that do more than concatenate vectors."""
     found = []
     pattern = r"shufflevector <(\d+) x (\w+)> \S+, <.*> \S+, <\d+ x i32> <(.*)>"
     for width, type_, mask in re.findall(pattern, text):
         order = [int(place) for place in re.findall(r"i32 (\d+)", mask)]
-        # What begins with a register and goes on in order is a part, or two side by side.
+        # An order that starts at a register and ascends is a part, or a concatenation of two parts.
         is_plain = order == list(range(order[0], order[0] + len(order)))
         if int(width) * bits_of(type_) > 512 and not is_plain:
             found.append(f"{width} x {type_}")
@@ -72,7 +72,7 @@ def wide_shuffles(text: str) -> list[str]:
 
 @pytest.mark.parametrize(("type_", "count", "lanes"), FORMS)
 def test_no_shuffle_is_of_more_than_two_registers(type_, count, lanes):
-    """LLVM's work on one grows faster than its width."""
+    """LLVM's work on a shuffle grows faster than the shuffle's width."""
     text = apart_text(type_, count, lanes) + together_text(type_, count, lanes)
     assert "shufflevector" in text
     assert not wide_shuffles(text)

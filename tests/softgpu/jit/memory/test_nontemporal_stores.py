@@ -1,4 +1,4 @@
-"""Stores past the caches: which kernels make them, at which launches; memory is the same."""
+"""Stores past the caches: the kernels and launches that use them, and equal memory contents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cudasync.softgpu.jit.kernel_abi import kernel_text as texts
 from cudasync.softgpu.jit.kernel_abi.kernel_text import Nontemporal
 from cudasync.softgpu.jit.transforms.program import prepare
 
-# Reads x and writes y at the thread's index; `{more}` stands behind that.
+# Reads x and writes y at the thread's index, then does `{more}`.
 KERNEL = """
 .version 7.5
 .target sm_75
@@ -58,14 +58,14 @@ def found(text: str) -> Nontemporal | None:
 
 
 def aligned(count: int, offset: int = 0) -> np.ndarray:
-    """Words that begin so many bytes behind a line of memory."""
+    """Words that begin `offset` bytes after the start of a cache line."""
     memory = np.zeros(4 * count + 128, np.uint8)
     start = -memory.ctypes.data % 64 + offset
     return memory[start : start + 4 * count].view(np.uint32)
 
 
 def launch(*grid: int, pointers=(0, 0), ranges=()) -> Launch:
-    """A launch whose parameters are 8 bytes of anything, then the pointers."""
+    """A launch with 8 arbitrary bytes and then the pointers as parameters."""
     parameters = b"".join(each.to_bytes(8, "little") for each in (0, *pointers))
     return Launch(grid, (BLOCK, 2, 1), 0, parameters, [], AllocationSnapshot(ranges))
 
@@ -100,7 +100,7 @@ def test_a_loop_without_stores_is_no_matter():
         (WORD, "red.global.add.u32 [%rd5], 1;"),
         (WORD, "bar.sync 0; st.global.u32 [%rd5], %r6;"),
         (WORD, "mov.u64 %rd6, counter; st.global.u32 [%rd6], %r6;"),
-        # Through a pointer that came from memory: it may be any.
+        # The pointer came from memory, so it may point anywhere.
         ("ld.global.u64 %rd7, [%rd4]; st.global.u32 [%rd7], %r5;", ""),
     ],
 )
@@ -148,7 +148,7 @@ def test_the_rest_of_an_allocation():
 @pytest.mark.parametrize("more", ["", LOOP])
 @pytest.mark.parametrize(("copy", "words"), [(WORD, 1), (FOUR, 4)])
 def test_memory_is_the_same(monkeypatch, copy, words, more, offset, memcheck):
-    """Where lines are whole and where they are not, with lanes missing at the end."""
+    """The cache lines are whole or not, and the last lanes are missing."""
     monkeypatch.setattr(texts, "LEAST_BYTES", 0)
     threads = 5 * BLOCK + 3
     count = threads * words
@@ -166,7 +166,7 @@ def test_the_processor_stores_past_its_caches_and_puts_that_in_order_at_the_end(
     ends = re.findall(r"(.*)\n  ret i32 [012]\n", text[text.index("define i32 @kernel(") :])
     assert ends
     assert {each.strip() for each in ends} == {"fence seq_cst"}
-    # 32 lanes of 4 bytes are four registers of this level.
+    # At this level, 32 lanes of 4 bytes are four registers.
     assert len(re.findall(r"\bvmovntp?[sdi]", assembly(text))) == 4
 
 

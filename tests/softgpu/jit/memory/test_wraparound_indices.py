@@ -1,4 +1,4 @@
-"""64-bit indices that may be negative: what is added to them, and how they are held to bounds."""
+"""64-bit indices that may be negative: additions to them, and their bounds checks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from cudasync.softgpu.jit.vector_ir.values import Value, integer, uniform, varyi
 from cudasync.softgpu.jit.vector_ir.wraparound_indices import in_lanes, is_alone
 
 LANES = 32
-# Of each of many combinations.
+# Few examples for each of many combinations.
 FEW = settings(max_examples=settings.default.max_examples // 5)
-STRIDES = (1, -1, 3, 1 << 27, 0)  # of the index from lane to lane; 0 where it varies
+STRIDES = (1, -1, 3, 1 << 27, 0)  # The index's stride from lane to lane; 0 for a varying index.
 SCALES = (1, 4, -8)
 RELATIONS = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
 USUAL = Variant(lanes=32, is_rowwise=True, is_whole=True)
@@ -37,7 +37,8 @@ words = st.sampled_from([0, 1, 5, 2**31 - 1, 2**31, 2**32 - 1, 2**32 - 9]) | st.
 
 
 def wide_value(builder: Builder, stride: int, scale: int, is_signed: bool) -> Value:
-    """Of `%given`: the base, a number more, and 32 indices (the first one, if they are in line)."""
+    """Load from `%given`: the base, one more number, and 32 indices (or the first, if they are
+    affine)."""
     base = builder.name("load i64, ptr %given")
     at = builder.name("getelementptr i8, ptr %given, i64 16")
     index = varying("i32", "%none") if not stride else Value("i32", "%none", affine(stride, 32))
@@ -60,7 +61,7 @@ def given_of(base: int, more: int, indices: list[int]) -> np.ndarray:
 
 
 def lanes_of(given: np.ndarray, stride: int, scale: int, is_signed: bool) -> np.ndarray:
-    """The same value in each lane, as 64-bit integers that wrap."""
+    """The same value in each lane, as 64-bit integers that wrap around."""
     index = given[2:].view(np.uint32)
     if stride:
         index = (index[0] + np.arange(LANES) * stride).astype(np.uint32)
@@ -76,7 +77,8 @@ def called(function, given: np.ndarray, dtype) -> np.ndarray:
 
 @functools.cache
 def wrapped_function(stride: int, scale: int, is_signed: bool):
-    """((x + (number & x >> 63)) * 4 + number), and whether each of that was LIFTED."""
+    """((x + (number & x >> 63)) * 4 + number), after a check that the index and the place are
+    LIFTED."""
     builder = Builder(LANES)
     value, size = wide_value(builder, stride, scale, is_signed), number(builder)
     sign = shifted(builder, "ashr", value, integer("i32", 63))
@@ -167,7 +169,7 @@ def test_what_is_no_such_question_is_not_answered():
 
 
 def kernel(between: str, moves: str) -> str:
-    """target[tid] = source[x] for x = tid - `from`; or target[x] = source[tid]."""
+    """A kernel: target[tid] = source[x] for x = tid - `from`, or target[x] = source[tid]."""
     other = "target" if moves == "source" else "source"
     return f"""
 .version 6.4
@@ -200,7 +202,7 @@ def kernel(between: str, moves: str) -> str:
 """
 
 
-# What is between the index and its use: nothing, a barrier, at which it is kept, a branch.
+# The code between the index and its use: nothing, a barrier that the index must survive, a branch.
 BETWEEN = {
     "nothing": "",
     "a barrier": "bar.sync 0;",
@@ -234,7 +236,8 @@ def test_a_lane_that_is_lifted_out_of_the_array_is_named(moves):
     assert fault.threads == ((0, 0, 0), (1, 0, 0), (2, 0, 0))
 
 
-# Of shared memory and of a thread's own, where a power of two counts from the end by its sign.
+# In shared and local memory: the sign bit, shifted right, wraps a negative index around a size that
+# is a power of two.
 OWN = """
 .version 6.4
 .target sm_75
