@@ -288,7 +288,7 @@ PLANTED = {
     "a shift up is always an index": _set(pointer_arithmetic, "_LEAST_FAR_SHIFT", 65),
     "a float is never a pointer": _set(pointer_arithmetic, "_CARRIES", frozenset({"mov"})),
     "one pass is taken for all": _set(accesses, "settle", _one_pass),
-    "what can not be followed is forgotten": _set(accesses._Marks, "_lose", _lose_nothing),
+    "what cannot be followed is forgotten": _set(accesses._Marks, "_lose", _lose_nothing),
     "pieces are never joined": _set(origins.Origins, "as_joined", _as_it_was),
     "a shift down leaves a piece": _set(
         transfer_functions, "leaves_a_piece", lambda each: each.opcode == "shr"
