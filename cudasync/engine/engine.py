@@ -123,7 +123,7 @@ class Engine:
         self._compute: Any = self._pools["compute"]
         # True while a push, or the push of a launch, needs none of the rare cases.
         self._is_plain = self._is_direct = chosen == "async" and not (trace or max_in_flight)
-        self._most_at_once = MOST_ELEMENTS  # of a result on the CPU: see `host.at_once`
+        self._most_at_once = MOST_ELEMENTS  # of a result on the CPU: see `host.inline_execution`
         # True in checked mode, where launches take the long way.
         self._is_checked = is_checked()
         # The active `with` blocks: the end of the outermost waits, and raises the first failure.

@@ -62,7 +62,7 @@ class FullOp(Op):
 
 
 class ShortOp(FullOp):
-    """A host op that the pushing thread may run: see `host.at_once`."""
+    """A host op that the pushing thread may run: see `host.inline_execution`."""
 
     __slots__ = ("_regions",)
 

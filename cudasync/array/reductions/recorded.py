@@ -75,8 +75,8 @@ class RecordedReduction:
         return self.stepped.step.packed(self._read, self.result)
 
     def aimed(self, aim: Any) -> RecordedReduction:
-        """The same stage on other memory: see `graph.aiming`. Its numbers are no arguments, because
-        it gets numbers only after arguments are bound."""
+        """The same stage on other memory: see `graph.retargeting`. Its numbers are no arguments,
+        because it gets numbers only after arguments are bound."""
 
         def put(operand: Any) -> Any:
             return operand.aimed(aim) if isinstance(operand, Placed) else operand

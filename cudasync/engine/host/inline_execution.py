@@ -1,7 +1,7 @@
 """Floor 2. Short host ops of the library, which the pushing thread runs.
 
 Waking a worker costs many times as much as such an op. So if nothing blocks the op, its push
-becomes the combiner and runs it, like a draining worker: see `host.draining`. Else the op is left
+becomes the combiner and runs it, like a draining worker: see `host.drain_loop`. Else the op is left
 to the workers.
 
 Invariants:
