@@ -1,9 +1,8 @@
-"""A copy of a checkout of data-apis/array-api-tests that takes a namespace without complex dtypes.
+"""A copy of data-apis/array-api-tests that accepts a namespace without complex dtypes.
 
-The suite has a variable for dtypes to skip, and yet asks for the widest complex one when it is
-imported, and tests what complex numbers do in special cases. What has to change is a few lines;
-each is looked for, so that a newer suite in which one is gone says so instead of testing something
-else.
+The suite has a variable for skipped dtypes. Yet it asks for the widest complex dtype when it is
+imported, and tests special cases of complex numbers. The necessary changes are a few lines. Each
+line must be there: a newer suite that lacks one raises Unknown, instead of testing something else.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-# File, the text as it stands, what stands there in the copy.
+# The file, the original text, and its replacement in the copy.
 CHANGES = (
     (
         "dtype_helpers.py",
@@ -50,14 +49,14 @@ CHANGES = (
 
 
 class Unknown(Exception):
-    """The checkout is not what the changes were made for."""
+    """The checkout does not match the changes."""
 
 
 def make(checkout: Path, folder: Path) -> Path:
-    """Copy `checkout` into `folder`, with the changes; where the copy is.
+    """Copy `checkout` into `folder`, with the changes; returns the place of the copy.
 
-    Raises Unknown if it is no checkout of the suite with its submodule, or a newer one in which a
-    line is gone.
+    Raises Unknown if it is no checkout of the suite with its submodule, or a newer one without one
+    of the lines.
     """
     tests = checkout / "array_api_tests"
     if not tests.is_dir():

@@ -34,7 +34,7 @@ VERSION = "2024.12"
 PEER = "numpy_without_complex"
 LEFT_OUT = "complex64,complex128"
 
-# Of one test: its name, what came of it, and why.
+# The name, the outcome and the reason of one test.
 Outcome = dict[str, str]
 
 
@@ -47,7 +47,7 @@ def main() -> int:
     checkout = options.checkout or os.environ.get("CHECKOUT")
     if not checkout:
         sys.exit("say where the checkout of data-apis/array-api-tests is: --checkout, or CHECKOUT")
-    # So that a process under way ends with this one.
+    # SIGTERM also ends the running child process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     namespaces: dict[str, list[Outcome]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +94,7 @@ def parse() -> argparse.Namespace:
 
 
 def run(copy: Path, file: str, namespace: str, options: argparse.Namespace) -> list[Outcome]:
-    """What came of each test of one file. The file itself is lost if it is not done in time."""
+    """The outcomes of the tests in one file. A file that misses its deadline is one lost test."""
     report = copy / "report.xml"
     report.unlink(missing_ok=True)
     command = [
@@ -126,7 +126,7 @@ def run(copy: Path, file: str, namespace: str, options: argparse.Namespace) -> l
     except subprocess.TimeoutExpired:
         end = f"not done in {options.deadline} s"
     finally:
-        # Also after Ctrl-C, of which it does not hear: it has a session of its own.
+        # The process has its own session, so it must also be killed after Ctrl-C.
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -140,7 +140,7 @@ def run(copy: Path, file: str, namespace: str, options: argparse.Namespace) -> l
 
 
 def outcome(case: ElementTree.Element) -> Outcome:
-    """One test of pytest's report, in short."""
+    """The outcome of one test from pytest's report."""
     file = case.get("classname", "").removeprefix("array_api_tests.")
     name = f"{file}::{case.get('name', '')}"
     for tag, word in (("error", "failed"), ("failure", "failed"), ("skipped", "skipped")):
@@ -156,7 +156,7 @@ def passed(outcomes: list[Outcome]) -> set[str]:
 
 
 def verdict(namespaces: dict[str, list[Outcome]]) -> int:
-    """0 if none passes fewer tests than NumPy, where that ran, and nothing failed where not."""
+    """0 if no namespace passes fewer tests than NumPy; without NumPy, 0 if no test failed."""
     least = len(passed(namespaces[PEER])) if PEER in namespaces else None
     ours = [found for name, found in namespaces.items() if name != PEER]
     if least is None:
@@ -165,7 +165,7 @@ def verdict(namespaces: dict[str, list[Outcome]]) -> int:
 
 
 def tables(namespaces: dict[str, list[Outcome]]) -> str:
-    """Counts of each namespace, and why tests failed, the most frequent reason first."""
+    """Counts for each namespace, and the reasons of failures, the most frequent first."""
     lines: list[str] = []
     for name, outcomes in namespaces.items():
         counts = Counter(each["outcome"] for each in outcomes)
@@ -192,7 +192,7 @@ def tables(namespaces: dict[str, list[Outcome]]) -> str:
 
 
 def general(reason: str) -> str:
-    """A reason without what differs from test to test."""
+    """A reason without the parts that differ between tests."""
     return re.sub(r"\d+", "N", re.sub(r"0x[0-9a-f]+", "0x..", reason))[:160]
 
 

@@ -1,7 +1,7 @@
-"""How long a new elementwise function takes until its result is there, in processes of their own.
+"""The time from a new elementwise function to its first result, in separate processes.
 
-Each process compiles one function first, untimed: what a compiler takes to load is paid once. Then
-it times some that it has never seen. The second process finds what the first has kept on the disk.
+Each process first compiles one function, untimed, so that the compiler's own start counts once.
+Then it times new functions. The second process finds on disk what the first process compiled.
 """
 
 from __future__ import annotations
@@ -70,6 +70,6 @@ def measure_compiling(session: Session) -> None:
                 check=True,
             )
             median = statistics.median(json.loads(done.stdout))
-            # A small run measures nothing, and a limit on it would say nothing.
+            # A small run measures nothing, so it has no limit.
             limit = None if session.small else most
             session.measure(f"bench_arrays.compile: {words}", median, "ms", limit)

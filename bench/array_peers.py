@@ -1,4 +1,4 @@
-"""Additions of tiny arrays on the CPU, as a program of each library writes them."""
+"""Additions of tiny arrays on the CPU, written as programs of each library write them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class OnCpu(Protocol):
-    """What bench_arrays asks of each."""
+    """The interface of each library for bench_arrays."""
 
     name: str
 
     def array(self, values: np.ndarray) -> Any:
-        """An array of the library's own."""
+        """An array of this library."""
 
     def result(self, array: Any) -> np.ndarray:
-        """Its values, once they are there."""
+        """The array's values; waits for them."""
 
 
 class NumPy:
@@ -67,7 +67,7 @@ class Torch:
 
 
 def installed(session: Session) -> list[OnCpu]:
-    """The other libraries; those that are not here are named in the report."""
+    """The other libraries. The report names those that are not installed."""
     try:
         found = Torch()
     except ImportError as error:
@@ -78,7 +78,7 @@ def installed(session: Session) -> list[OnCpu]:
 
 
 def chain(library: OnCpu, x: Any, y: Any, ops: int) -> Callable[[], np.ndarray]:
-    """Each addition uses the result of the one before; the last is waited for."""
+    """Each addition uses the previous result. Only the last result is waited for."""
 
     def run() -> np.ndarray:
         z = x
@@ -90,7 +90,7 @@ def chain(library: OnCpu, x: Any, y: Any, ops: int) -> Callable[[], np.ndarray]:
 
 
 def one_by_one(library: OnCpu, x: Any, y: Any, ops: int) -> Callable[[], np.ndarray]:
-    """Each result is waited for before the next addition."""
+    """Wait for each result before the next addition."""
 
     def run() -> np.ndarray:
         for _ in range(ops):

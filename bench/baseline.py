@@ -1,7 +1,7 @@
 """The calls of bench_driver on raw `cuda.bindings`, under the same names.
 
-Handles and argument tuples are made once, as a careful program would; results are not checked,
-which is the strictest baseline there is: what the library adds includes its check.
+Handles and argument tuples are made once, as in a careful program. Results are not checked, so the
+baseline is the strictest possible: the library's overhead includes its check.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def launch_8(rig: Rig) -> Callable[[], object]:
 
 
 def launch(rig: Rig, name: str) -> Callable[[], object]:
-    """Values and their C types as cuda.bindings takes them; it packs them at every launch."""
+    """A launch from values and their C types, which cuda.bindings packs at every launch."""
     on, kernel, call = stream(rig), function(rig, name), driver.cuLaunchKernel
     values = tuple(plain(value) for value in rig.arguments(name))
     types = tuple(_C_TYPES[kind] for kind in TYPES[name])
@@ -77,7 +77,7 @@ def launch(rig: Rig, name: str) -> Callable[[], object]:
 
 
 def packed(rig: Rig, name: str) -> Callable[[], object]:
-    """The same launch from an array of pointers packed once: the floor under any launch."""
+    """The same launch from pointers packed once: the lower bound of any launch."""
     on, kernel, call = stream(rig), function(rig, name), driver.cuLaunchKernel
     types = [_C_TYPES[kind] for kind in TYPES[name]]
     values = [kind(plain(value)) for kind, value in zip(types, rig.arguments(name), strict=True)]
@@ -116,7 +116,7 @@ def own_counter(rig: Rig) -> int:
 
 
 def checked(result: tuple) -> object:
-    """What a call answered; RuntimeError where the driver refused."""
+    """The result of a call; RuntimeError if the driver refused it."""
     code, *rest = result
     if code != driver.CUresult.CUDA_SUCCESS:
         raise RuntimeError(f"{code!r}")

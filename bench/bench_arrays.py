@@ -58,7 +58,7 @@ extern "C" __global__ void add(const float* x, const float* y, float* z)
 
 
 def build(session: Session) -> None:
-    """Add the cases; measure compiling in processes of their own."""
+    """Add the cases; compile times are measured in separate processes."""
     device = cs.Device(0)
     device.use()
     session.device = f"{device.name}, compute capability {device.compute_capability}"
@@ -76,7 +76,7 @@ def build(session: Session) -> None:
 
 
 def add_dispatch(session: Session, name: str, burst: int, width: int, most: int) -> None:
-    """So many additions, in turn on `width` pairs of arrays."""
+    """A burst of additions, in turn on `width` pairs of arrays."""
     if not session.wants(name):
         return
     kernel = cs.Module.from_cuda(SOURCE).kernel("add")
@@ -135,7 +135,7 @@ def add_dispatch(session: Session, name: str, burst: int, width: int, most: int)
 
 
 def issuing(run: Callable[[], None]) -> Callable[[int], float]:
-    """Seconds to issue so many bursts, in which the driver enqueues nothing."""
+    """Seconds to issue the bursts, while the driver enqueues nothing."""
 
     def bench(loops: int) -> float:
         taken = []
@@ -151,7 +151,7 @@ def issuing(run: Callable[[], None]) -> Callable[[int], float]:
 
 
 def add_cpu(session: Session) -> None:
-    """Tiny arrays on the CPU: a chain of additions, and one by one."""
+    """Additions of tiny arrays on the CPU: a chain, and one by one."""
     ops = session.parameter("cpu_ops", small=8, large=200)
     left, right = np.ones(8, np.float32), np.full(8, 2, np.float32)
     libraries: list[array_peers.OnCpu] = [array_peers.NumPy(), array_peers.Cudasync()]
@@ -234,7 +234,7 @@ def chain_of_five(x: object, y: object, z: object) -> object:
 
 
 def finished(run: Callable[[], object], wait: Callable[[], object]) -> Callable[[int], float]:
-    """Seconds for so many calls, each until its result is there; the result lives that long."""
+    """Seconds for the calls, each until its result is there; until then the result is alive."""
 
     def bench(loops: int) -> float:
         start = time.perf_counter()
@@ -249,7 +249,7 @@ def finished(run: Callable[[], object], wait: Callable[[], object]) -> Callable[
 
 
 def rounded(run: Callable[[], object]) -> Callable[[], int]:
-    """A number that sums of another order have, too."""
+    """A checksum that does not depend on the order of sums."""
 
     def checksum() -> int:
         found = np.asarray(run(), np.float64)

@@ -37,14 +37,14 @@ DEVICE_FUNCTIONS = "engine.push_many((launch.on, reads, writes, device), ...)"
 ONE_BY_ONE = "engine.push, one by one"
 HOST_BATCH = "engine.push_many((function, reads, writes), ...)"
 
-# By size of the batch: the microseconds of Python beyond the raw launch, and of a host function.
+# By batch size: the microseconds of Python beyond the raw launch, and of a host function.
 MOST_US = {4: 1.2, 8: None, 32: 0.15}
 MOST_HOST_US = {8: 0.25, 32: None}
 
 
 def build(session: Session) -> None:
     """Add the cases of launches and of host functions."""
-    # A multiple of every size: each batch is full.
+    # The number is a multiple of every size, so each batch is full.
     launches = session.parameter("launches", small=32, large=96)
     most_bursts = session.parameter("most_bursts", small=1, large=50)
     ops = session.parameter("ops", small=64, large=9_600)
@@ -67,7 +67,7 @@ def build(session: Session) -> None:
 def add_launches(
     session: Session, name: str, rig: Rig, size: int, most_us: float | None, most_bursts: int
 ) -> None:
-    """A burst in batches of `size`; the limit is a promise for a chain, which has one array."""
+    """A burst in batches of `size`. The limit is a promise for the chain, which has one array."""
     word = "must" if ".chain." in name else "goal"
     arrays = rig.arrays_checksum
     ways = {
@@ -92,7 +92,7 @@ def add_launches(
     )
     if session.wants(name):
         calls, _ = ways[BATCH]
-        # A launch each, and one event record for all of the batch.
+        # One launch each, and one event record for the batch.
         count_driver_calls(session, name, rig, calls, most_enqueuing=1 + 1 / size)
         session.measure(f"{name}: bytecodes", bytecodes_of(rig, calls) / size, "per launch")
 
@@ -105,7 +105,7 @@ def add_host(
     size: int,
     most_us: float | None,
 ) -> None:
-    """Empty functions in batches of `size`; the limit is a promise for a chain, as above."""
+    """Empty functions in batches of `size`. The limit is a promise for the chain, as above."""
     word = "must" if ".chain." in name else "goal"
     functions = [nothing] * len(workload.ops)
     contestants = [
@@ -126,7 +126,7 @@ def add_host(
 
 
 class Batched(Cudasync):
-    """The ops of a workload in push order, so many of them to a batch; then wait for all."""
+    """The ops of a workload in push order, `size` ops to a batch; then wait for all."""
 
     def __init__(self, name: str, engine: cs.Engine, size: int) -> None:
         super().__init__(name, engine)
@@ -145,7 +145,7 @@ class Batched(Cudasync):
 
 
 def nothing() -> None:
-    """The host function: all of the time is the engine's."""
+    """The host function is empty, so all the time is the engine's."""
 
 
 if __name__ == "__main__":

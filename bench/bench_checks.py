@@ -64,7 +64,7 @@ def build(session: Session) -> None:
 
 
 def launched(module: cs.Module, work: Work) -> tuple[Callable[[], None], Callable[[], int]]:
-    """A launch and the wait for it, and the checksum of what it computes."""
+    """A launch with its wait, and the checksum of its results."""
     arrays = {id(each): each for each in work.arguments if isinstance(each, np.ndarray)}
     buffers = {key: cs.DeviceBuffer(each.nbytes) for key, each in arrays.items()}
     for key, each in arrays.items():

@@ -49,7 +49,7 @@ def build(session: Session) -> None:
 
 
 def add_pools(session: Session, ops: int, variables: int, workers: int) -> None:
-    """Every op in one pool; in one pool beside another that rests; in two pools in turn."""
+    """All ops in one pool; in one pool beside an idle pool; in two pools in turn."""
     alone = opened(session, workers=workers)
     both = opened(session, workers=workers, pools={"io": workers})
     yardsticks = [TwoThreadPools(workers), HandOver()]
@@ -66,7 +66,7 @@ def add_pools(session: Session, ops: int, variables: int, workers: int) -> None:
 
 
 def add_engines(session: Session, ops: int, variables: int, workers: int) -> None:
-    """Two workloads that share nothing, their ops in turn: through one engine, and through two."""
+    """Two independent workloads, their ops in turn: through one engine, and through two."""
     first, second = opened(session, workers=workers), opened(session, workers=workers)
     one, two = [(first, "compute")] * 2, [(first, "compute"), (second, "compute")]
     for shape in (workloads.chain(ops // 2), workloads.random(ops // 2, variables)):
@@ -81,7 +81,7 @@ def add_engines(session: Session, ops: int, variables: int, workers: int) -> Non
 
 
 def add_launches(session: Session) -> None:
-    """Launches and host ops in turn; and one launch, with a host op before it or beside it."""
+    """Launches and host ops in turn; and one launch, with a host op before or beside it."""
     launches = session.parameter("launches", small=4, large=200)
     single = session.parameter("single_launches", small=2, large=16)
     engine, kernel = bursts.prepared(session)
@@ -122,8 +122,10 @@ def add(
     workload: Workload,
     yardsticks: Sequence[Contestant] = (),
 ) -> None:
-    """The case of a workload of empty host ops; the others are compared with the first, and the
-    yardsticks have no limit."""
+    """The case of a workload of empty host ops.
+
+    The other contestants are compared with the first. The yardsticks have no limit.
+    """
     baseline, *others = (each.name for each in contestants)
     functions = [nothing] * len(workload.ops)
     session.add(
@@ -139,11 +141,11 @@ def add(
 
 
 def nothing() -> None:
-    """The op: all of the time is the engine's."""
+    """The op is empty, so all the time is the engine's."""
 
 
 class Dealt:
-    """Ops dealt in turn to `homes`, and by as many threads pushed; one thread waits for all."""
+    """Ops given in turn to `homes` and pushed by `threads` threads; one thread waits for all."""
 
     def __init__(self, name: str, homes: Sequence[Home], threads: int = 1) -> None:
         self.name = name
@@ -179,7 +181,7 @@ class Dealt:
         return run
 
     def close(self) -> None:
-        """The session closes the engines."""
+        """Nothing to do: the session closes the engines."""
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import cudasync as cs
 if TYPE_CHECKING:
     from harness import Session
 
-# The software GPU has as many devices as one asks for.
+# The software GPU has as many devices as this says.
 os.environ.setdefault("CUDASYNC_SOFTGPU_DEVICES", "2")
 BARE = "mpi4py"
 OURS = "cudasync"
@@ -44,7 +44,7 @@ SIZES = {
     "16MiB": 16 * MIB,
     "64MiB": 64 * MIB,
 }
-# From here on a ratio is promised; below, what a hand-over to another thread costs.
+# From this size on the limit is a ratio; below, it is the cost of a hand-over between threads.
 RATIO_FROM = 4 * MIB
 
 
@@ -96,7 +96,7 @@ def contend(ranks: Ranks, name: str, method: str, nbytes: int, *, sums: bool = T
 
 
 def overlap(session: Session, ranks: Ranks, nbytes: int) -> None:
-    """What of a collective is hidden behind something as long: all but a seventh is promised."""
+    """The share of a collective that equally long work hides. At most 15 % may stay visible."""
     kinds = {"device": ("sleep", "must"), "cpu": ("compute", "goal")}
     if not any(session.wants(f"bench_collectives.overlap.{kind}") for kind in kinds):
         return
@@ -123,7 +123,7 @@ def overlap(session: Session, ranks: Ranks, nbytes: int) -> None:
 
 
 def conclude(session: Session, case: Case, at_most: float | None) -> None:
-    """The share that was not hidden: what both took beyond the other alone, of the transfer."""
+    """The visible share: the time of both beyond the other work alone, over the transfer's time."""
     transfer, other, both = (
         session.samples[case.name, each.name].nanoseconds for each in case.contenders
     )

@@ -43,7 +43,7 @@ GRAPH = "graph.launch()"
 
 
 class ByHand:
-    """Raw `cuda.bindings`: streams, events and waits as the program places them, or one stream."""
+    """Raw `cuda.bindings`: the program places streams, events and waits, or uses one stream."""
 
     def __init__(self, closing: ExitStack, dag: Dag, module: cs.Module, *, is_one: bool) -> None:
         self._dag = dag
@@ -89,7 +89,7 @@ class ByHand:
 
 
 class Eager:
-    """`kernel[grid, block](...)`: the engine finds what comes after what, in each run anew."""
+    """`kernel[grid, block](...)`: the engine finds the dependencies again in each run."""
 
     def __init__(self, closing: ExitStack, dag: Dag, module: cs.Module) -> None:
         self._dag = dag
@@ -116,7 +116,7 @@ class Eager:
 
 
 class Graph(Eager):
-    """The same calls, recorded once; a run is a launch."""
+    """The same calls, recorded once. A run is one launch."""
 
     def __init__(self, closing: ExitStack, dag: Dag, module: cs.Module) -> None:
         super().__init__(closing, dag, module)

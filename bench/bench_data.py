@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 WORKERS = 2
 BATCH = 32
 THREADS = f"cudasync, {WORKERS} threads"
-# The least that two threads are to be worth, as the issue's limits say: over the plain loop, and
-# of what two threads without an order are worth at that moment.
+# The required speed of two threads: over the plain loop, and over two threads without an order at
+# that moment.
 MUST, GOAL, OF_BOUND = 1 / 1.6, 1 / 1.85, 1 / 0.93
 MOST_MAP_US, GOAL_MAP_US = 6.0, 3.0
 MOST_WAITING_PERCENT, MOST_GROWTH_MIB, MOST_PROCESSOR = 5.0, 4.0, 1.1
@@ -89,7 +89,7 @@ def add_photographs(session: Session) -> None:
 
 
 def decoding(way: Batches, everything: list[str]) -> Contender:
-    """A pass over all photographs; the checksum is of every byte of a few, in their order."""
+    """A pass over all photographs. The checksum covers every byte of a few, in order."""
 
     def checksum() -> int:
         found = 0
@@ -101,7 +101,7 @@ def decoding(way: Batches, everything: list[str]) -> Contender:
 
 
 def timed(begin: Callable[[], Iterable[object]]) -> Callable[[int], float]:
-    """A bench that goes through what `begin` gives, once a loop."""
+    """A bench that iterates over a new `begin()` once a loop."""
 
     def bench(loops: int) -> float:
         start = time.perf_counter()
@@ -146,7 +146,7 @@ def batched(numbers: range) -> Callable[[], Iterable[int]]:
 
 
 def same(sample: int) -> int:
-    """The function: all of the time is the pipeline's."""
+    """The function is empty, so all the time is the pipeline's."""
     return sample
 
 
@@ -155,9 +155,10 @@ def total(begin: Callable[[], Iterable[int]]) -> int:
 
 
 def measure_processor(session: Session) -> None:
-    """What decoding costs the processor, over the plain loop: the other half of a speed-up.
+    """The processor time of decoding, over the plain loop: the other half of a speed-up.
 
-    On a machine that others use the times say how it was shared out, and this says what was added.
+    On a shared machine, times show how the processors were shared. This number shows the added
+    work.
     """
     name = "bench_data.jpeg: processor time of a photograph"
     if not session.wants(name):
@@ -176,11 +177,10 @@ def measure_processor(session: Session) -> None:
 
 
 def measure_waiting(session: Session) -> None:
-    """How long a loop waits whose step takes half as long again as decoding a batch.
+    """The waiting time of a loop whose step takes half as long again as the decoding of a batch.
 
-    The step sleeps, as a host does while its device computes: the processors are free meanwhile.
-    What a batch takes is what the last ones took, so that there is speed enough on a machine, too,
-    that changes its own.
+    The step sleeps, as a host does while its device computes, so the processors are free meanwhile.
+    Recent batches give the time of a batch, because the machine may change its speed.
     """
     name = "bench_data: a loop on the device waits"
     if not session.wants(name):
@@ -210,13 +210,13 @@ def measure_waiting(session: Session) -> None:
 
 
 def decoded(pipeline: data.Pipeline) -> tuple[int, float]:
-    """How many photographs there are by now, and the seconds that threads were at them."""
+    """The number of decoded photographs so far, and the busy seconds of threads."""
     (stage,) = (each for each in pipeline.stats().stages if each.stage == "map")
     return stage.items, stage.busy_s
 
 
 def measure_memory(session: Session) -> None:
-    """How much the process grows from a tenth of the samples to all of them."""
+    """The growth of the process between a tenth of the samples and all of them."""
     name = "bench_data: memory grows"
     if not session.wants(name):
         return

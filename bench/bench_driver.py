@@ -35,8 +35,8 @@ NAME = "cudasync.driver"
 
 CHECKED_CALLS = 8
 
-# What a raw call on the software GPU costs at most, in microseconds; and a process that runs one
-# kernel, from its start to its end.
+# Limits for raw calls on the software GPU, in microseconds. Below: the limit for a process that
+# runs one kernel, from its start to its end.
 CALL_LIMITS = {
     "stream_query": 1.5,
     "event_query": 1.5,
@@ -131,7 +131,7 @@ def prepared(rig: Rig, name: str) -> Callable[[], object]:
     return lambda: launch.on(stream)
 
 
-# Every case with a function of the same name here and in baseline.py, and what its checksum reads.
+# Every case that has a function of the same name here and in baseline.py.
 CALLS = (
     "stream_query",
     "event_query",
@@ -175,7 +175,7 @@ def build(session: Session) -> None:
 
 
 def limits(session: Session) -> None:
-    """What raw calls took, beside what they may take."""
+    """Report the times of raw calls with their limits."""
     for case, most_us in CALL_LIMITS.items():
         samples = session.samples.get((f"bench_driver.{case}", baseline.NAME))
         if samples is not None:
@@ -184,14 +184,14 @@ def limits(session: Session) -> None:
 
 
 def first_results(session: Session) -> None:
-    """What a process takes that runs one kernel; its code is kept from the first on."""
+    """Report the time of a process that runs one kernel. Its code is kept after the first run."""
     name = "bench_driver: start of Python to the end of a first result"
     if not session.wants(name):
         return
     session.pause(name)
     taken = []
     with tempfile.TemporaryDirectory() as compiled:
-        # As where it is installed: Python's own bytecode is kept, too, wherever this one keeps it.
+        # As in an installation, Python's own bytecode is kept, too.
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(sys.path),
@@ -208,7 +208,7 @@ def first_results(session: Session) -> None:
 
 
 def contend(rig: Rig, case: str, name: str, action: Callable[[], object]) -> Contender:
-    """A call as a contender; its checksum is what eight of them leave behind."""
+    """A call as a contender. Its checksum is the effect of eight calls."""
 
     def checksum() -> int:
         rig.wipe()
@@ -222,8 +222,8 @@ def contend(rig: Rig, case: str, name: str, action: Callable[[], object]) -> Con
             return rig.count()
         if case == "memcpy_async":
             return rig.copied()
-        # A raw query answers (CUDA_SUCCESS,), ours True. After a record or a wait the stream has
-        # come to its end, which is all there is to see of them.
+        # A raw query returns (CUDA_SUCCESS,), ours returns True. After a record or a wait the
+        # stream is done, which is their only visible effect.
         done = answer is True or (isinstance(answer, tuple) and not any(answer))
         return int(done) if case.endswith("query") else int(rig.event.query())
 
@@ -231,7 +231,7 @@ def contend(rig: Rig, case: str, name: str, action: Callable[[], object]) -> Con
 
 
 def own_count(rig: Rig) -> int:
-    """The counter inside the module, which only the raw driver gives the address of."""
+    """The counter inside the module. Only the raw driver gives its address."""
     value = np.zeros(1, np.uint32)
     address = baseline.own_counter(rig)
     baseline.checked(baseline.driver.cuMemcpyDtoH(value.ctypes.data, address, value.nbytes))

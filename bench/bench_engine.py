@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 OURS = "cudasync engine"
 
-# By shape: the most that the engine may take beside a ThreadPoolExecutor and beside graphlib, and
-# the microseconds per op that it is meant to reach.
+# By shape: the limits relative to a ThreadPoolExecutor and to graphlib, and the aim in microseconds
+# per op.
 LIMITS = {
     "indep": (1 / 9, 1 / 1.4, 0.6),
     "chain": (1 / 5, 1 / 1.6, 0.7),
@@ -36,12 +36,12 @@ LIMITS = {
     "fan": (1 / 5.5, 1 / 1.6, 0.8),
 }
 
-# dask takes a hundred times as long as the others, so it sits out most rounds.
+# dask takes a hundred times as long as the others, so it skips most rounds.
 DASK_EVERY = 7
 
 
 def nothing() -> None:
-    """The op: all of the time is the engine's."""
+    """The op is empty, so all the time is the engine's."""
 
 
 def build(session: Session) -> None:
@@ -91,7 +91,7 @@ def build(session: Session) -> None:
 
 
 def optional(session: Session, workers: int) -> list[Contestant]:
-    """The peers that take part where they are installed; the others are named with the reason."""
+    """The installed peers. The report names the others with the reason."""
     session.absent["MXNet"] = "its last release is for Python 3.8 and older"
     try:
         engine = Dask(workers)

@@ -97,8 +97,10 @@ def add_workers(
 
 
 def unhelped(engine: cs.Engine) -> Callable[[Functions], float]:
-    """Pushes functions, and waits for them where the engine does not see it: a thread that waits
-    in the engine runs ops, and would be one more worker."""
+    """Push functions, and wait for them outside the engine.
+
+    A thread that waits in the engine runs ops, and would count as one more worker.
+    """
 
     def run(functions: Functions) -> float:
         finished = threading.Event()
@@ -150,8 +152,10 @@ def add_pushers(session: Session, half: Workload, has_limits: bool) -> None:
 def pushed_and_done(
     engine: cs.Engine, workload: Workload, functions: Functions, threads: int
 ) -> tuple[float, float]:
-    """Push a workload of two halves, with one thread or one for each: the seconds until the last
-    push has returned, and until all is over."""
+    """Push a workload of two halves, with one thread or with one for each half.
+
+    Returns the seconds until the last push has returned, and until all ops are over.
+    """
     variables = [cs.Var() for _ in range(workload.variables)]
     calls = [
         (function, *(tuple(variables[number] for number in names) for names in each))
@@ -180,7 +184,7 @@ def pushed_and_done(
 
 
 def nothing() -> None:
-    """The op of the pushers: all of the time is the engine's."""
+    """The op of the pushers is empty, so all the time is the engine's."""
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def build(session: Session) -> None:
 
 
 def add_launches(session: Session) -> None:
-    """Graphs of kernels over sixteen arrays: issuing a launch, the driver's part left out."""
+    """Graphs of kernels over sixteen arrays: the issue of a launch, without the driver's part."""
     most = session.parameter("most_launches", small=2, large=200)
     for count in (16, 160):
         nodes = session.parameter(f"nodes_{count}", small=16, large=count)
@@ -105,7 +105,7 @@ def add_launches(session: Session) -> None:
 
 
 def issuing(call: Callable[[], object], stream: cs.Stream) -> Callable[[int], float]:
-    """Seconds for so many calls, in which the driver enqueues nothing."""
+    """Seconds for the calls, while the driver enqueues nothing."""
 
     def bench(loops: int) -> float:
         with without_driver():
@@ -123,7 +123,7 @@ def issuing(call: Callable[[], object], stream: cs.Stream) -> Callable[[int], fl
 def checksum_of(
     call: Callable[[], object], arrays: list[cs.Array], stream: cs.Stream
 ) -> Callable[[], int]:
-    """What two launches make of arrays of zeros."""
+    """The checksum of arrays of zeros after two launches."""
 
     def checksum() -> int:
         for array in arrays:
@@ -139,7 +139,7 @@ def checksum_of(
 
 
 def add_instantiation(session: Session, engine: cs.Engine) -> None:
-    """Recording, and from recorded nodes to an executable."""
+    """The recording, and the step from recorded nodes to an executable."""
     ops = session.parameter("instantiated", small=60, large=20_000)
     calls = steps(workloads.random(ops, 64), [nothing] * ops)
 
@@ -203,7 +203,7 @@ def add_loops(session: Session, engine: cs.Engine) -> None:
 
 
 def steps_of(nodes: Sequence[Node]) -> int:
-    """How many functions they call: nodes that were joined have several."""
+    """The number of functions that the nodes call. Joined nodes have several."""
     return sum(len(node.steps) or 1 for node in nodes)
 
 

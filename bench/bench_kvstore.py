@@ -40,7 +40,7 @@ SIZES = {
 }
 OURS, AT_ONCE, KEPT = "cudasync", "cudasync, pushpull", "cudasync, with a folder"
 MPI, GLOO, ACTOR = "mpi4py", "torch, gloo", "ray actor"
-# What the issue promises of push and pull, over the bare exchange.
+# The limits of push and pull, relative to the bare exchange.
 MOST = {"1MiB": 2.0, "64MiB": 1.2}
 MOST_RAY = 1.2
 
@@ -63,7 +63,7 @@ def build(session: Session) -> None:
 
 
 def in_process(name: str, nbytes: int, folder: str) -> Case:
-    """The update and a copy out, in this thread; asked for; and written down before."""
+    """The update and a copy in this thread; through servers; and through servers with a journal."""
     gradient = (np.arange(nbytes // 4) % 1000).astype(np.float32)
     scratch, value, out = (np.zeros(nbytes // 4, np.float32) for _ in range(3))
     given, pulled = xp.asarray(gradient, device="cpu"), xp.zeros((nbytes // 4,), device="cpu")
@@ -113,7 +113,7 @@ def in_process(name: str, nbytes: int, folder: str) -> Case:
 
 
 def between_ranks(session: Session, sizes: dict[str, int]) -> None:
-    """Two jobs of two ranks: one of each is a server, or does by hand what a server does."""
+    """Two jobs of two ranks. One rank of each is a server, or does a server's work by hand."""
     if not any(
         session.wants(f"bench_kvstore.{kind}.{name}") for kind in ("mpi", "sum") for name in sizes
     ):
@@ -138,7 +138,7 @@ def between_ranks(session: Session, sizes: dict[str, int]) -> None:
 
 
 def on_actors(session: Session, sizes: dict[str, int]) -> None:
-    """One process that asks an actor of its own, and a store whose server is one."""
+    """One process with its own actor, and with a store whose server is an actor."""
     job = Job(session.closing, "ray", 1, 1)
     session.versions["ray"] = str(job.ask("take_part", "ray"))
     for name, nbytes in sizes.items():

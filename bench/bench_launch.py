@@ -44,15 +44,15 @@ KEPT = "kernel[grid, block] kept, (...)"
 PREPARED = "prepared launch, .push()"
 PACKED_ANEW = (PUSHED, CALLED, KEPT)
 
-# The most that a launch through the engine may take beyond the raw one: a promise where the
-# arguments are packed once on both sides, a wish for the others.
+# The limit of a launch through the engine beyond the raw launch. It is a promise where both sides
+# pack the arguments once, and a wish elsewhere.
 MOST_US = 4.0
-# What a call may take of numba-cuda's, which finds no order and records no event.
+# The limit of a call relative to numba-cuda's, which finds no order and records no event.
 OF_NUMBA = 1 / 3
 
 
 def build(session: Session) -> None:
-    """Add two cases per shape, and count driver calls."""
+    """Add two cases for each shape, and count driver calls."""
     launches = session.parameter("launches", small=4, large=32)
     blocks = session.parameter("blocks", small=1, large=1)
     most_bursts = session.parameter("most_bursts", small=2, large=100)
@@ -61,8 +61,8 @@ def build(session: Session) -> None:
         rig = Rig(session.closing, engine, kernel, make(launches), blocks * bursts.BLOCK)
         name = f"bench_launch.{shape}"
         peers = peers_of(session, rig)
-        # A software GPU's own time is no cost of the engine's, and its event record takes longer
-        # than all else here: so there the promise is about Python alone.
+        # A software GPU's own time is no cost of the engine, and its event record takes longer than
+        # all other parts. So the promise there is about Python alone.
         limits = [Goal(PREPARED, RAW, MOST_US, MICROSECONDS)]
         limits += [Goal(each, RAW, MOST_US, MICROSECONDS, "goal") for each in PACKED_ANEW]
         beside = [Goal(CALLED, NumbaCuda.name, OF_NUMBA)] if NumbaCuda.name in peers else []
@@ -88,7 +88,7 @@ def build(session: Session) -> None:
 
 
 def peers_of(session: Session, rig: Rig) -> dict[str, Calls]:
-    """The burst through each of the other libraries; those that can not are named in the report."""
+    """The burst through each other library. The report names libraries that cannot run it."""
     found: dict[str, Calls] = {}
     for peer in PEERS:
         if peer.name in session.absent:
@@ -96,7 +96,7 @@ def peers_of(session: Session, rig: Rig) -> dict[str, Calls]:
         try:
             found[peer.name] = calls_of(peer, rig)
         except Exception as error:
-            # Whatever keeps a library we do not know from working here, the others go on.
+            # Any error of an unknown library must not stop the others.
             session.absent[peer.name] = f"{type(error).__name__}: {error}".splitlines()[0]
         else:
             session.versions[peer.package] = machine.installed(peer.package) or "of unknown version"
@@ -104,9 +104,9 @@ def peers_of(session: Session, rig: Rig) -> dict[str, Calls]:
 
 
 def calls_of(peer: type[Peer], rig: Rig) -> Calls:
-    """The launches of a peer, each made once: what it makes at the first need is made."""
+    """The launches of a peer, each called once, so that nothing is made at first use later."""
     with warnings.catch_warnings():
-        # A library's advice on how to use it better is no part of the result.
+        # A library's advice on better use does not belong to the result.
         warnings.simplefilter("ignore")
         calls = peer.calls(rig)
         for call in calls:
@@ -140,7 +140,7 @@ def issuing(
     checksum: Callable[[], int],
     around: Callable[[], AbstractContextManager],
 ) -> Contender:
-    """One way to issue the burst; a sample is the median over its bursts."""
+    """One way to issue the burst. A sample is the median over its bursts."""
 
     def bench(loops: int) -> float:
         taken = []
@@ -151,7 +151,7 @@ def issuing(
                     call()
                 taken.append(time.perf_counter() - start)
                 rig.drain()
-        # A burst in which the engine asks how far the device has come is an odd one out.
+        # The median ignores bursts in which the engine polls the device.
         return statistics.median(taken) * loops
 
     def check() -> int:

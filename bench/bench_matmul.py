@@ -38,7 +38,7 @@ ONE = "cudasync engine, 1 worker"
 SERIAL = "cudasync serial engine"
 BOUND = "two threads, order ignored"
 
-# Over the serial loop; or of the bound, where the second core is not worth that much.
+# The limit over the serial loop, or over the bound if the second core is worth less.
 SPEED_UP = 1.65
 OF_THE_BOUND = 0.93
 PING_PONG = 1.3
@@ -84,7 +84,7 @@ def build(session: Session) -> None:
         functions = [spin(microseconds * passes_per_us)] * len(chain.ops)
         goals = [Goal(OURS, ONE, PING_PONG), Goal(OURS, SERIAL, PING_PONG)]
         if microseconds > 1:
-            # Where the ops are longer than what an engine costs, the plain loop is in reach.
+            # The plain loop is within reach if the ops take longer than the engine's overhead.
             goals.append(Goal(OURS, BASELINE, PING_PONG))
         session.add(
             Case(
@@ -101,10 +101,10 @@ def build(session: Session) -> None:
 
 
 class Products:
-    """The matrices, and an op per product.
+    """The matrices, and an op for each product.
 
-    They are orthogonal, and so is every product: nothing grows, vanishes or turns denormal,
-    however often the graph is run.
+    The matrices are orthogonal, and so is every product: no element grows, vanishes or turns
+    denormal, however often the graph runs.
     """
 
     def __init__(self, workload: Workload, size: int) -> None:
@@ -121,7 +121,7 @@ class Products:
         ]
 
     def checksum_of(self, prepare: Callable) -> Callable[[], int]:
-        """What is in the matrices when an engine has run the graph once from the start."""
+        """The checksum of the matrices after an engine has run the graph once from the start."""
 
         def checksum() -> int:
             for matrix, first in zip(self._matrices, self._first, strict=True):
@@ -145,7 +145,7 @@ def product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> Callable[[]
 
 
 def spin(passes: int) -> Callable[[], None]:
-    """An op that does nothing but hold the GIL."""
+    """An op that only holds the GIL."""
     steps = range(passes)
 
     def op() -> None:
@@ -156,7 +156,7 @@ def spin(passes: int) -> Callable[[], None]:
 
 
 def spins_per_us() -> int:
-    """How many passes of `spin`'s loop make a microsecond here, where nothing is in the way."""
+    """The number of passes of `spin`'s loop in a microsecond on this machine, undisturbed."""
     passes = 10_000
     op = spin(passes)
     best = math.inf
@@ -168,7 +168,7 @@ def spins_per_us() -> int:
 
 
 def side_by_side(functions: list[Callable[[], None]]) -> Callable[[int], float]:
-    """Half of the ops on each of two threads, in no order: what the second core is worth."""
+    """Half of the ops on each of two threads, in no order: the value of the second core."""
 
     def half(start: int) -> None:
         for function in functions[start::2]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def build(session: Session) -> None:
-    """Add a case per shape, of all the peers that there are."""
+    """Add a case for each shape, with all available peers."""
     launches = session.parameter("launches", small=6, large=64)
     blocks = session.parameter("blocks", small=1, large=4)
     most_runs = session.parameter("most_runs", small=1, large=50)
@@ -56,20 +56,20 @@ def build(session: Session) -> None:
 def contend(
     session: Session, kind: type[Peer], kernel: cs.Kernel, burst: Burst, first: np.ndarray
 ) -> Contender | None:
-    """A peer as a contender; None, and a line in the report, where it can not take part."""
+    """A peer as a contender; None, and a line in the report, if it cannot take part."""
     if kind.name in session.absent:
         return None
     if kind.needs_hardware and kernel.device.is_software:
         session.absent[kind.name] = "needs a real GPU"
         return None
     with ExitStack() as made, warnings.catch_warnings():
-        # A library's advice on how to use it better is no part of the result.
+        # A library's advice on better use does not belong to the result.
         warnings.simplefilter("ignore")
         try:
             peer = kind(made, kernel, burst, first)
             run(peer)
         except Exception as error:
-            # Whatever keeps a library we do not know from working here, the others go on.
+            # Any error of an unknown library must not stop the others.
             session.absent[kind.name] = f"{type(error).__name__}: {error}".splitlines()[0]
             return None
         session.closing.push(made.pop_all())

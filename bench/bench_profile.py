@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PUSHED = "engine.push(function, reads=, writes=)"
 CALLED, PREPARED = "kernel[grid, block](...)", "prepared launch, .push()"
 PROFILED = ", profiled"
-# What an op that is profiled may take beyond one that is not.
+# The limit of a profiled op beyond an unprofiled one.
 MOST_US = 2.0
 
 
@@ -105,7 +105,7 @@ def pushing(engine: cs.Engine, workload: Workload) -> Contender:
 
 
 def add_launches(session: Session, name: str, rig: Rig, most_bursts: int) -> None:
-    """The promise is about Python: a software GPU's own time is none of a profile's."""
+    """The promise is about Python. A software GPU's own time is no cost of a profile."""
     ways = {PREPARED: rig.prepared_pushes(), CALLED: rig.kernel_calls()}
     is_software = cs.Device(0).is_software
     for case, around, word in (
@@ -130,18 +130,18 @@ def add_launches(session: Session, name: str, rig: Rig, most_bursts: int) -> Non
         session.measure(f"{name}: bytecodes", bytecodes_of(rig, calls), "")
         with cs.profile():
             session.measure(f"{name}: bytecodes, profiled", bytecodes_of(rig, calls), "")
-            # One event more is recorded.
+            # A profiled launch records one more event.
             count_driver_calls(session, f"{name}, profiled", rig, calls, most_enqueuing=3)
 
 
 def issuing(
     rig: Rig, name: str, calls: Calls, around: Callable[[], AbstractContextManager]
 ) -> Contender:
-    """A burst, and not what is enqueued; a sample is the median over its bursts."""
+    """The issue of a burst without the enqueued work. A sample is the median over its bursts."""
 
     def bench(loops: int) -> float:
         taken = []
-        # The first makes the events that the others use again.
+        # The first burst makes the events that later bursts reuse.
         for _ in range(loops + 1):
             with around():
                 start = time.process_time()
@@ -162,7 +162,7 @@ def issuing(
 
 
 def profiled(contender: Contender) -> Contender:
-    """The same inside of a profile, which is entered and left outside of the timing."""
+    """The same inside a profile, which begins and ends outside the timing."""
     assert contender.checksum is not None
     plain, check = contender.bench, contender.checksum
 

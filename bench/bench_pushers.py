@@ -39,11 +39,11 @@ PUSHERS = (1, 2, 4)
 
 
 def nothing() -> None:
-    """The op: all of the time is the engine's."""
+    """The op is empty, so all the time is the engine's."""
 
 
 def build(session: Session) -> None:
-    """Add a case per shape and number of pushing threads."""
+    """Add a case for each shape and each number of pushing threads."""
     ops = session.parameter("ops", small=60, large=5_000)
     variables = session.parameter("random_variables", small=8, large=64)
     width = session.parameter("fan_width", small=10, large=1_000)
@@ -88,7 +88,7 @@ def contend(
     workload: Workload,
     pushers: int,
 ) -> Contender:
-    """An engine as a contender: a loop is one workload, pushed by all threads and waited for."""
+    """An engine as a contender: a loop is one workload, pushed by all threads, then waited for."""
 
     def once(functions: Sequence[Callable[[], object]]) -> float:
         variables = [make_variable() for _ in range(workload.variables)]

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from harness import Session
 
-# How much dearer an op may be among a million. What is looked for is growth; that a million ops
-# fit in fewer caches than ten thousand is none.
+# The allowed growth of an op's cost among a million. The limit is for growth; a million ops also
+# fit in fewer caches than ten thousand.
 MOST_GROWTH = 1.25
-# What an allocator keeps for next time: less than a byte for each of ten million pushes.
+# The memory that an allocator keeps for reuse: less than a byte for each of ten million pushes.
 MOST_MEGABYTES = 8
 # Ten thousand ops in flight, at one to three kilobytes each.
 MOST_PEAK_MEGABYTES = 32
@@ -81,7 +81,7 @@ def build(session: Session) -> None:
 
 
 class Run:
-    """Pushes of one shape onto one engine's variables, as many as asked for."""
+    """Any number of pushes of one shape, onto one engine's variables."""
 
     def __init__(self, engine: cs.Engine, ops: int, variables: int) -> None:
         self._engine = engine
@@ -96,7 +96,7 @@ class Run:
         ]
 
     def push(self, pushes: int, between: int = 0) -> None:
-        """Push so many ops, with a wait after every `between` of them, or with none."""
+        """Push so many ops, with a wait after every `between` of them; 0 means no wait."""
         push, waitall = self._engine.push, self._engine.waitall
         left = between
         for reads, writes in self._cycle(pushes):
@@ -134,7 +134,7 @@ class Run:
 
 
 def measure_what_stays(session: Session, run: Run, few: int, most: int) -> None:
-    """Report growth after ten times as many pushes, and so on, with a wait every `few`."""
+    """Report growth after ten times as many pushes, and so on, with a wait every `few` pushes."""
     run.push(few, few)
     resident, objects = resident_bytes(), live_objects()
     done, mark = few, few * 10
@@ -151,9 +151,9 @@ def measure_what_stays(session: Session, run: Run, few: int, most: int) -> None:
 
 
 def measure_the_peak(session: Session, run: Run, few: int, most: int) -> None:
-    """Report the most that was resident during pushes that are held back and never waited for.
+    """Report the peak of resident memory under back-pressure, without waits.
 
-    Ops that were not run yet are memory, too; after the first 20 000 their number stays as it is.
+    Waiting ops need memory, too. After the first 20 000 pushes their number stays the same.
     """
     run.push(2 * few)
     resident = peak = resident_bytes()
@@ -167,13 +167,13 @@ def measure_the_peak(session: Session, run: Run, few: int, most: int) -> None:
 
 
 def resident_bytes() -> int:
-    """What of the process is in memory now, as the kernel tells it."""
+    """The resident memory of the process, from the kernel."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def live_objects() -> int:
-    """How many objects the garbage collector knows, with nothing left to collect."""
+    """The number of objects that the garbage collector tracks after a collection."""
     gc.collect()
     return len(gc.get_objects())
 

@@ -49,14 +49,14 @@ OFF, ON = "memcheck off", "memcheck on"
 NUMBA, NUMPY = "numba, parallel", "NumPy"
 POCL = "PoCL"
 
-# Of the geometric means over numba, and of a first compile.
+# The limits of the geometric means over numba, and of a first compile.
 AT_MOST = {OFF: 0.8, ON: 1.0}
 FIRST_COMPILE_MS = 100
 COMPILES = 3
 
-# Registers of 512 bits make more of kernels that only compute: two goals are closer there.
+# Registers of 512 bits help kernels that only compute, so two goals are stricter there.
 IS_WIDE = host_level() == "x86-64-v4"
-# Over numba with memcheck off, by case; scan has none, since numba's algorithm is another one.
+# Goals over numba with memcheck off, by case. Scan has none, because numba's algorithm differs.
 GOALS = {
     "saxpy": 1.0,
     "grid_stride": 1.5,
@@ -69,14 +69,14 @@ GOALS = {
     "histogram": 1.5,
     "nbody": 1.3 if IS_WIDE else 2.3,
 }
-# Goals that were set over PoCL, by what it and numba took then: for where there is no PoCL.
+# Substitutes for goals over PoCL, from the times of PoCL and numba then; used without PoCL.
 INSTEAD_OF_POCL = {
     "matmul_naive_512": 0.1,
     "stencil": 0.2,
     "mandelbrot": 0.16,
     "black_scholes": 0.2,
 }
-# Over PoCL with memcheck off, where it takes part.
+# Goals over PoCL with memcheck off, if it takes part.
 POCL_GOALS = {
     "saxpy": 0.7,
     "grid_stride": 0.1,
@@ -131,12 +131,12 @@ def build(session: Session) -> None:
 
 
 def named(work: Work, peer: str) -> str:
-    """The function that does this work; NumPy has one product only."""
+    """The name of the function for this work. NumPy has only one matrix product."""
     return work.rival.removesuffix("_naive") if peer is NUMPY else work.rival
 
 
 def numba_there(session: Session) -> dict[str, Callable]:
-    """numba's functions, or none and the reason."""
+    """numba's functions, or none with the reason in the report."""
     try:
         functions = numba_functions()
     except ImportError as error:
@@ -147,7 +147,7 @@ def numba_there(session: Session) -> dict[str, Callable]:
 
 
 def pocl_there(session: Session) -> PoCL | None:
-    """PoCL, or none and the reason."""
+    """PoCL, or None with the reason in the report."""
     try:
         found = PoCL()
     except ImportError as error:
@@ -158,7 +158,7 @@ def pocl_there(session: Session) -> PoCL | None:
 
 
 def launcher(setting: str, module: JitModule, work: Work) -> Contender:
-    """The kernel, launched anew each time; what is packed and looked up once stays."""
+    """The kernel, launched again in each loop. Packing and look-ups happen once."""
     kernel = module.kernels[work.kernel]
     arrays = {id(each): each for each in work.arguments if isinstance(each, np.ndarray)}
     launch = Launch(
@@ -215,7 +215,7 @@ def means(session: Session) -> None:
 
 
 def first_compiles(session: Session) -> None:
-    """What the first launch of each kernel waits for: the median of a few fresh processes."""
+    """The wait for the first launch of each kernel: the median of a few new processes."""
     if importlib.util.find_spec("cuda.bindings") is None or not has_nvrtc():
         session.absent["first compiles"] = "NVRTC is not installed"
         return

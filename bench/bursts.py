@@ -1,8 +1,9 @@
-"""What bench_launch and bench_peers_gpu launch: bursts of one small kernel, in three shapes.
+"""Bursts of one small kernel, in three shapes, for bench_launch and bench_peers_gpu.
 
 The kernel adds one array to another. A burst is a list of (source, target), numbers of arrays, in
-push order. `chain`: one array, each launch after the last. `independent`: as many arrays as
-launches. `fan`: one launch on array 0, many that read it, one that overwrites what they read.
+push order. `chain`: one array, each launch behind the last. `independent`: as many arrays as
+launches. `fan`: one launch on array 0, many launches that read it, one that overwrites their
+inputs.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ PTX = """
 
 
 def prepared(session: Session) -> tuple[cs.Engine, cs.Kernel]:
-    """A current engine until the session closes, and the kernel, loaded on the first device."""
+    """An engine, current until the session closes, and the kernel, loaded on the first device."""
     device = cs.Device(0)
     device.use()
     session.device = f"{device.name}, compute capability {device.compute_capability}"
@@ -85,18 +86,18 @@ SHAPES = {"chain": chain, "independent": independent, "fan": fan}
 
 
 def arrays_of(burst: Burst) -> int:
-    """How many arrays a burst needs."""
+    """The number of arrays in a burst."""
     return 1 + max(max(pair) for pair in burst)
 
 
 def first_values(burst: Burst, elements: int) -> np.ndarray:
-    """What the arrays hold at first, a row for each."""
+    """The first values of the arrays, one row for each."""
     count = arrays_of(burst)
     return np.arange(1, count * elements + 1, dtype=np.uint32).reshape(count, elements)
 
 
 def checksum_of(rows: Sequence[np.ndarray]) -> int:
-    """A number for what the arrays hold."""
+    """The checksum of the arrays' contents."""
     total = 0
     for row in rows:
         total = crc32(np.ascontiguousarray(row).tobytes(), total)
@@ -105,7 +106,7 @@ def checksum_of(rows: Sequence[np.ndarray]) -> int:
 
 @dataclass(frozen=True)
 class Step:
-    """One launch, placed by hand: on which stream, and after which launches of other streams."""
+    """One launch placed by hand: its stream, and the launches of other streams that it awaits."""
 
     source: int
     target: int
@@ -115,9 +116,9 @@ class Step:
 
 
 def placed(burst: Burst, streams: int) -> list[Step]:
-    """The burst on so many streams, as one would place it: chains stay, the rest is dealt out.
+    """The burst on several streams, placed by hand: chains keep their stream, the rest alternates.
 
-    A launch waits only for what its stream does not come after anyhow.
+    A launch waits only for launches that its stream is not ordered behind anyway.
     """
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
@@ -129,7 +130,7 @@ def placed(burst: Burst, streams: int) -> list[Step]:
         newest = max(before, default=None)
         is_tail = newest is not None and homes[newest] not in homes[newest + 1 :]
         home = homes[newest] if newest is not None and is_tail else number % streams
-        # Of what is on another stream, the youngest of each stream stands for the older ones.
+        # The latest launch of each other stream stands for the earlier ones.
         youngest = {homes[earlier]: earlier for earlier in sorted(before)}
         awaits.append([earlier for place, earlier in youngest.items() if place != home])
         homes.append(home)
@@ -143,7 +144,7 @@ def placed(burst: Burst, streams: int) -> list[Step]:
 
 
 class Raw:
-    """The kernel and the arrays through `cuda.bindings` alone, with all arguments prepared."""
+    """The kernel and the arrays through `cuda.bindings` alone, with prepared arguments."""
 
     def __init__(self, closing: ExitStack, burst: Burst, elements: int, kernel: cs.Kernel) -> None:
         self._first = first_values(burst, elements)
@@ -161,18 +162,18 @@ class Raw:
             checked(driver.cuMemcpyHtoD(buffer.ptr, row.ctypes.data, row.nbytes))
 
     def arguments(self, source: int, target: int, stream: driver.CUstream) -> tuple:
-        """What `cuLaunchKernel` takes, prepared; the packed arguments live as long as this does."""
+        """The prepared arguments of `cuLaunchKernel`. This object keeps the packed values alive."""
         prepared = self.kernel.pack(self.pointers(source, target))
         self._kept.append(prepared)
         shape = (self._grid, 1, 1, BLOCK, 1, 1, 0)
         return (self._function, *shape, stream, prepared.block.address, 0)
 
     def pointers(self, source: int, target: int) -> tuple[cs.DeviceBuffer, cs.DeviceBuffer]:
-        """A launch's arguments."""
+        """The arguments of a launch."""
         return self._buffers[source], self._buffers[target]
 
     def rows(self) -> list[np.ndarray]:
-        """What the arrays hold now."""
+        """The present contents of the arrays."""
         rows = [np.empty_like(row) for row in self._first]
         for buffer, row in zip(self._buffers, rows, strict=True):
             checked(driver.cuMemcpyDtoH(row.ctypes.data, buffer.ptr, row.nbytes))

@@ -1,4 +1,4 @@
-"""PyTorch's collectives on the CPU, for a bench's process that is one of several ranks."""
+"""PyTorch's collectives on the CPU, for a bench process that is one of several ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class ByGloo:
-    """`torch` and `gloo` of this rank, loaded and joined when they are first asked for."""
+    """`torch` and `gloo` of this rank, loaded and joined at their first use."""
 
     folder: Path
     rank: int
@@ -22,7 +22,7 @@ class ByGloo:
 
     @cached_property
     def gloo(self):
-        """PyTorch's collectives, its ranks meeting by a file."""
+        """PyTorch's collectives, whose ranks meet through a file."""
         import torch.distributed as gloo
 
         meeting = f"file://{self.folder / 'gloo'}"

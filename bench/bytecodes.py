@@ -1,7 +1,7 @@
-"""How many bytecodes a call runs: what its Python costs, in a number that no machine's speed moves.
+"""The number of bytecodes that a call runs: a cost of Python that no machine's speed changes.
 
-The number depends on the release of Python, and on nothing else where the call does the same. From
-3.12 on the first traced call of a function goes uncounted: the second is the one to report.
+The number depends only on the release of Python, if the call does the same. From 3.12 on the first
+traced call of a function is not counted, so the second one is reported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def bytecodes(call: Callable[[], object]) -> int:
-    """Call it, and count what this thread runs meanwhile, in all functions that it enters."""
+    """Call the function, and count the bytecodes of this thread in all functions that it enters."""
     count = 0
 
     def trace(frame: FrameType, event: str, arg: object) -> Callable:

@@ -1,7 +1,7 @@
-"""Imported first by every bench program: puts this checkout first on the import path.
+"""Puts this checkout first on the import path; every bench program imports this file first.
 
-A result names the commit of the checkout it lies in, so the cudasync that is measured must be
-that one, and never a copy that happens to be installed.
+A result names the commit of its checkout. So the measured cudasync must be that one, and never an
+installed copy.
 """
 
 from __future__ import annotations

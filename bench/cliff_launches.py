@@ -1,7 +1,7 @@
-"""Launches with host ops before them, beside them and among them: what bench_cliffs compares.
+"""Launches with host ops before, beside and among them, for bench_cliffs.
 
-A software GPU would take the processor that is measured, so the calls that enqueue are left out of
-all that is timed or counted; the checks make them.
+A software GPU would take the measured processor. So everything timed or counted leaves out the
+enqueuing calls, and only the checks make them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AFTER = "a launch after a short host op"
 DURING = "a launch during a long host op"
 BEHIND = "a launch after a host op that no worker is free for"
 
-# Long enough for a worker to find nothing more to do and to sleep.
+# A worker finds no more work and sleeps within this time.
 PAUSE_S = 0.0005
 COUNTS = 9
 
@@ -53,7 +53,7 @@ class Neighbours:
         self._thread = ThreadPoolExecutor(1)
         closing.callback(self._thread.shutdown)
         self._calls = 0
-        # What is made at the first need is made now: so many events may be in use at once.
+        # Make everything that first use makes: so many events may be in use at once.
         for _ in range(max(launches, COUNTS)):
             self._step.push()
         engine.waitall()
@@ -90,7 +90,7 @@ class Neighbours:
         return [contend(AFTERWARDS, afterwards), contend(IN_TURN, in_turn)]
 
     def one_by_one(self) -> list[Contender]:
-        """Launches with a pause before each; a sample is the median over its launches."""
+        """Launches with a pause before each. A sample is the median over its launches."""
 
         def contend(name: str, begin: Callable[[], Callable[[], object]]) -> Contender:
             def run() -> list[float]:
@@ -107,8 +107,8 @@ class Neighbours:
         return [contend(name, begin) for name, begin in self.beginnings().items()]
 
     def beginnings(self) -> dict[str, Callable[[], Callable[[], object]]]:
-        """What is under way when a launch is pushed: each begins it, and returns what ends it."""
-        # Other threads have run in all of them: a launch that finds its caches cold is no cliff.
+        """Activities during the push of a launch. Each function begins one and returns its end."""
+        # Other threads have run in all of them, because cold caches are no cliff.
         return {
             ALONE: lambda: self._short(self._thread.submit),
             AFTER: lambda: self._short(self._engine.push),
@@ -117,7 +117,7 @@ class Neighbours:
         }
 
     def bytecodes(self, begin: Callable[[], Callable[[], object]]) -> float:
-        """Of one launch; the median over a few."""
+        """The bytecodes of one launch; the median over a few."""
         found = []
         with without_driver():
             for _ in range(COUNTS):
@@ -160,7 +160,7 @@ class Neighbours:
         return gate.set
 
     def _occupy(self, workers: int) -> threading.Event:
-        """Keep so many workers inside of ops until the event is set."""
+        """Keep this many workers inside ops until the event is set."""
         gate, together = threading.Event(), threading.Barrier(workers + 1)
 
         def host() -> None:
@@ -173,11 +173,11 @@ class Neighbours:
         return gate
 
     def _host(self) -> None:
-        # Never by two threads at once where it is looked at: the checks would find a call missing.
+        # The checked runs never call this from two threads at once, so no call is lost.
         self._calls += 1
 
     def _checksum(self, run: Callable[[], object]) -> int:
-        """What is in the array, and how often the host function was called, once `run` is done."""
+        """The checksum of the array and of the host function's calls after `run`."""
         cs.copy(self._array, self._first)
         self._engine.waitall()
         self._calls = 0
@@ -187,7 +187,7 @@ class Neighbours:
 
 
 def count_bytecodes(session: Session, launches: Neighbours, *, most: float) -> None:
-    """Report what a launch runs, in bytecodes of one alone: no clock has to do with that."""
+    """Report the bytecodes of a launch, relative to a launch alone, independent of any clock."""
     found = {name: launches.bytecodes(begin) for name, begin in launches.beginnings().items()}
     for name, count in found.items():
         told = f"bench_cliffs.launch: bytecodes, {name}"

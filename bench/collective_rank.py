@@ -1,9 +1,9 @@
-"""One rank of bench_collectives: does what it is told to, again and again, and says how long.
+"""One rank of bench_collectives: it repeats what the bench orders, and reports the time.
 
     python -m cudasync launch -n 2 bench/collective_rank.py ADDRESS
 
-Each rank hears its orders from the bench itself, by a socket, so that between two samples none
-polls for the other. Time is from a barrier to the end of this rank's last repetition.
+The bench sends the orders to each rank by a socket, so no rank polls for another between two
+samples. The time runs from a barrier to the end of this rank's last repetition.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORLD = MPI.COMM_WORLD
 
 
 class Rank(ByGloo):
-    """The contenders, by the names of their methods; each adds up what all ranks have, in place."""
+    """The contenders, by method name. Each adds the values of all ranks, in place."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,7 +35,7 @@ class Rank(ByGloo):
         self.comm = cs.distributed.init("mpi", devices=["cpu"])
 
     def prepare(self, nbytes: int) -> None:
-        """Zeros, whose sum is as large as they are however often it is taken."""
+        """Make arrays of zeros, whose sum stays zero however often it is taken."""
         self.host = np.zeros(nbytes // 4, np.float32)
         self.array = cs.xp.asarray(np.zeros(nbytes // 4, np.float32), device="cpu")
         self.array.wait()
@@ -51,13 +51,13 @@ class Rank(ByGloo):
     def torch_gloo(self) -> None:
         self.gloo.all_reduce(self.tensor)
 
-    # A collective beside something that takes as long.
+    # A collective beside equally long work.
 
     def transfer(self) -> None:
         self.ours()
 
     def sleep(self) -> None:
-        """What a device does meanwhile: no processor of ours has to do with it."""
+        """A device's part meanwhile, which uses no processor of the host."""
         cs.engine().push(lambda: time.sleep(self.seconds), name="device's part").wait()
 
     def sleep_and_transfer(self) -> None:
@@ -66,7 +66,7 @@ class Rank(ByGloo):
         aside.wait()
 
     def count_passes(self, seconds: float) -> None:
-        """So many passes over an array are about so many seconds of a processor."""
+        """Find how many passes over an array take this many seconds of a processor."""
         self.work = np.ones(1 << 16, np.float32)
         start = time.perf_counter()
         for _ in range(200):
@@ -85,10 +85,10 @@ class Rank(ByGloo):
         self.comm.all_reduce(self.array).wait()
         aside.wait()
 
-    # What the bench asks for.
+    # The orders of the bench.
 
     def take_part(self, name: str) -> str:
-        """The version of a peer that can be had; ImportError otherwise."""
+        """The version of an installed peer; ImportError otherwise."""
         return str(self.gloo and self.torch.__version__) if name == "torch_gloo" else ""
 
     def run(self, name: str, nbytes: int, loops: int) -> float:
@@ -103,12 +103,12 @@ class Rank(ByGloo):
         return time.perf_counter() - start
 
     def lasting(self, seconds: float) -> None:
-        """What is done beside a collective takes so long."""
+        """Set the duration of the work beside a collective."""
         self.seconds = seconds
         self.count_passes(seconds)
 
     def checksum(self, name: str, nbytes: int) -> int:
-        """Of the sum of other numbers, which all contenders have to get."""
+        """The checksum of the sum of other numbers, which must be equal for all contenders."""
         self.nbytes = None
         self.prepare(nbytes)
         numbers = (np.arange(nbytes // 4) % 1000 + WORLD.rank).astype(np.float32)

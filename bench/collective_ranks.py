@@ -1,4 +1,4 @@
-"""The ranks that bench_collectives times: two processes, started by `cudasync launch`."""
+"""The two processes that bench_collectives times, started by `cudasync launch`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNT = 2
 
 
 class Ranks:
-    """All of them do the same, and the slowest counts."""
+    """All ranks do the same, and the slowest one counts."""
 
     def __init__(self, closing: ExitStack) -> None:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="cudasync-bench-"))
@@ -43,7 +43,7 @@ class Ranks:
             self.lines.append(line)
 
     def ask(self, name: str, *arguments: object) -> list:
-        """What each rank answers; raises what one raised."""
+        """The answer of each rank; raises the error of a rank."""
         for line in self.lines:
             line.send((name, *arguments))
         answers = [line.recv() for line in self.lines]
@@ -53,13 +53,13 @@ class Ranks:
         return answers
 
     def end(self) -> None:
-        """They end once nobody has orders for them."""
+        """End the ranks: they end once their sockets are closed."""
         for line in self.lines:
             line.close()
 
 
 def lacking() -> str:
-    """Why there are no ranks here; nothing where there are."""
+    """The reason why there are no ranks here, or "" if there are."""
     try:
         import mpi4py  # noqa: F401
 

@@ -1,7 +1,7 @@
-"""An all-reduce of two devices' arrays: by the communicator, and as one writes it by hand.
+"""An all-reduce of two devices' arrays: by the communicator, and written by hand.
 
-By hand each device takes in the other's half of its own half, adds, and gives the sum back: two
-copies and an addition on each device's stream, with two events between the streams.
+By hand, each device copies the other's part of its own half, adds, and copies the sum back. This is
+two copies and an addition on each device's stream, with two events between the streams.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ByHand:
         self._others = [cs.DeviceBuffer(4 * half, device) for device in (0, 1)]
         for each in (*self._streams, *self._added, *self._buffers, *self._others):
             closing.callback(each.close)
-        # By the device that holds it, then by the device that adds it up.
+        # Indexed by the device that holds the half, then by the device that adds it up.
         self._halves = [
             [buffer.view((half,), np.float32, offset_bytes=4 * half * at) for at in (0, 1)]
             for buffer in self._buffers
@@ -68,7 +68,8 @@ class ByHand:
             )
             stream.record(self._added[here])
         for here in (0, 1):
-            # What is overwritten there was read by this device's copy, before its own event.
+            # This device's copy read the bytes before its own event, and now they are overwritten
+            # there.
             stream = self._streams[here]
             stream.wait(self._added[1 - here])
             other = self._halves[here][1 - here]
@@ -90,7 +91,7 @@ class ByHand:
 
 
 class Ours:
-    """The same by the communicator, in place."""
+    """The same all-reduce by the communicator, in place."""
 
     name = "local communicator"
 

@@ -67,7 +67,7 @@ def main(
 
 @contextmanager
 def stopped_by_interrupt(session: Session) -> Iterator[None]:
-    """Let Ctrl-C end the run between two samples; a second one interrupts at once."""
+    """Let Ctrl-C end the run between two samples. A second Ctrl-C interrupts at once."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         session.stopping = True
@@ -81,7 +81,7 @@ def stopped_by_interrupt(session: Session) -> Iterator[None]:
 
 
 def parse(description: str, rounds: int) -> argparse.Namespace:
-    """Read the options; a wrong one is a usage line and exit status 2."""
+    """Read the options. A wrong option gives a usage line and exit status 2."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -125,7 +125,7 @@ def setting(text: str) -> tuple[str, int]:
 
 
 def writable(text: str) -> str:
-    """Refuse a file in a folder that is not there now, not after minutes of measuring."""
+    """Refuse a file in a missing folder now, and not after minutes of measuring."""
     if not Path(text).parent.is_dir():
         raise argparse.ArgumentTypeError(f"no folder {Path(text).parent}")
     return text

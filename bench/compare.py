@@ -31,7 +31,7 @@ BEGIN, END = "<!-- tables, by compare.py -->\n", "<!-- end of tables -->\n"
 
 INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
-# In the order of the README: the engine first. What --long adds to each.
+# In the order of the README, with the options that --long adds.
 PROGRAMS: dict[str, list[str]] = {
     "bench_engine": [],
     "bench_matmul": [],
@@ -101,7 +101,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(program: str, result: Path, *, small: bool, long: bool) -> dict | None:
-    """Run one bench; its table goes to stdout as it comes. None where it failed."""
+    """Run one bench, and let its table go to stdout. Returns None if it failed."""
     print(f"\n# {program}", flush=True)
     command = [sys.executable, str(BENCH / f"{program}.py"), "--json", str(result)]
     command += ["--small"] if small else []
@@ -127,19 +127,19 @@ def show(names: list[str]) -> int:
 
 
 def kept_name(report: dict) -> str:
-    """The file that keeps a result: one with a GIL, and one without, does not replace the other."""
+    """The file that keeps a result. Results with and without a GIL have different files."""
     return f"{report['program']}{'' if report['gil'] else '.without_gil'}.json"
 
 
 def kept() -> list[dict]:
-    """The results that are kept, in the order of the programs."""
+    """The kept results, in the order of the programs."""
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*.json")]
     order = list(PROGRAMS)
     return sorted(reports, key=lambda report: (order.index(report["program"]), not report["gil"]))
 
 
 def write_readme(path: Path, reports: list[dict]) -> None:
-    """Put all musts and the tables of these results between the marks; leave the rest as it is."""
+    """Put all musts and the tables of these results between the marks; the rest stays."""
     before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, mark, after = rest.partition(END)
     if not mark:
@@ -149,7 +149,7 @@ def write_readme(path: Path, reports: list[dict]) -> None:
 
 
 def unmet(report: dict) -> list[str]:
-    """The promises that this run does not show, in words."""
+    """The promises that this run does not meet, in words."""
     goals = [
         f"{case['id']}: {goal_words(goal)} is {amount(goal['value']['median'], goal['unit'])}, "
         f"{goal['word']} {amount(goal['at_most'], goal['unit'])}"
@@ -170,5 +170,5 @@ if __name__ == "__main__":
     try:
         raise SystemExit(main(sys.argv[1:]))
     except KeyboardInterrupt:
-        # The bench that was running has said so; what came before it is kept.
+        # The interrupted bench has printed a message, and earlier results are kept.
         raise SystemExit(INTERRUPTED) from None

@@ -1,7 +1,7 @@
-"""What making machine code of one kernel costs, phase by phase, in processor seconds.
+"""The cost of making machine code of one kernel, phase by phase, in processor seconds.
 
-The phases are those of a first launch, without what is kept on disk. Each is timed by the
-processor time of the process, so that other work on the machine counts little.
+The phases are those of a first launch, without code kept on disk. The processor time of the process
+is measured, so that other work on the machine counts little.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VARIANT = Variant(lanes=32, is_rowwise=True, is_whole=True)
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """One kernel compiled: its sizes, and processor seconds by phase."""
+    """The compilation of one kernel: its sizes, and processor seconds by phase."""
 
     instructions: int
     lines: int
@@ -76,7 +76,7 @@ def compile_in_phases(text: str) -> Compilation:
         )
     lowered = phases.run("text", lambda: lower(program, VARIANT, settings, findings))
     level = codegen.host_level()
-    # The functions that kernels share are there before, as they mostly are.
+    # The functions that kernels share are compiled before, as in most programs.
     names = " ".join(sorted(lowered.functions))
     codegen.compile_text(f"; {names}\n{_NOTHING}", lowered.functions, lowered.declarations)
     parts = phases.run("text", lambda: codegen.cut_into_modules(lowered.text))

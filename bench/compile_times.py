@@ -25,7 +25,7 @@ from compile_phases import PHASES, compile_in_phases
 from large_kernels import FAMILIES, large
 
 SIZES = (500, 2000, 5000, 12_000, 35_000)
-# Processor seconds that a kernel of so many instructions may take.
+# The limits in processor seconds, by the number of instructions.
 LIMITS = {5000: 5.0, 35_000: 40.0}
 
 
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def measured(family: str, size: int) -> dict:
-    """One kernel compiled, as it is kept."""
+    """The result of compiling one kernel, as it is kept."""
     found = compile_in_phases(large(family, size))
     return {
         "family": family,
@@ -74,12 +74,12 @@ def total(kernel: dict) -> float:
 
 
 def is_over(kernel: dict) -> bool:
-    """Whether a kernel takes longer than its size allows."""
+    """True if a kernel takes longer than its size allows."""
     return total(kernel) > LIMITS.get(kernel["size"], float("inf"))
 
 
 def table(report: dict) -> str:
-    """What was measured, a line for each kernel."""
+    """The results, one line for each kernel."""
     head = ["family", "instructions", "lines of text", *PHASES, "all", "ms each"]
     lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
     return "\n".join([*lines, *map(row, report["kernels"])])

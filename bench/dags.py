@@ -1,9 +1,9 @@
-"""The programs of bench_dags: six that GrCUDA's authors measure their scheduler with.
+"""The programs of bench_dags: six programs with which GrCUDA's authors measure their scheduler.
 
-After Parravicini et al., "DAG-based Scheduling with Resource Sharing for Multi-task Applications
-in a Polyglot GPU Runtime" (IPDPS 2021), and the descriptions in their suite: the kinds of kernels
-and what depends on what are theirs, kernels and sizes are ours. A result never takes the place of
-an input, so that a run can be repeated, but in HITS, which goes on from where it is.
+After Parravicini et al., "DAG-based Scheduling with Resource Sharing for Multi-task Applications in
+a Polyglot GPU Runtime" (IPDPS 2021), and the descriptions in their suite. The kinds of kernels and
+the dependencies are theirs; kernels and sizes are ours. A result never overwrites an input, so a
+run can be repeated. The exception is HITS, which continues from its last state.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ FILTERS = 4
 
 @dataclass(frozen=True)
 class Step:
-    """A launch: names among its arguments are arrays, of which it writes `writes`; by hand it is
-    placed on `stream`."""
+    """A launch on `stream` if placed by hand. Names in `args` are arrays; it writes `writes`."""
 
     kernel: str
     threads: int
@@ -46,7 +45,7 @@ class Step:
 
 @dataclass
 class Dag:
-    """A program: arrays with their first values, steps in order, and what is to come of them."""
+    """A program: arrays with their first values, steps in order, and the expected results."""
 
     name: str
     arrays: dict[str, np.ndarray]
@@ -63,14 +62,14 @@ class Dag:
         self.add(kernel, BLOCK, *args, writes=writes, stream=stream)
 
     def waits(self) -> list[list[int]]:
-        """For each step, the steps on other streams that it is to wait for."""
+        """For each step, the steps on other streams for which it must wait."""
         writer: dict[str, int] = {}
         readers: dict[str, list[int]] = {}
         found: list[list[int]] = []
         for number, step in enumerate(self.steps):
             before = {writer[each] for each in step.touches if each in writer}
             before.update(readers.get(step.writes, ()))
-            # Of what is on another stream, the youngest stands for the older ones.
+            # The latest step of another stream stands for the earlier ones.
             youngest = {self.steps[each].stream: each for each in sorted(before)}
             youngest.pop(step.stream, None)
             found.append(sorted(youngest.values()))
@@ -100,7 +99,7 @@ def vec(n: int, random: np.random.Generator) -> Dag:
 
 
 def black_scholes(n: int, random: np.random.Generator) -> Dag:
-    """The prices of options on ten underlyings that have nothing to do with each other."""
+    """The prices of options on ten independent underlyings."""
     arrays = {f"spot{i}": STRIKE + random.random(n) - 0.5 for i in range(OPTIONS)}
     arrays |= {f"price{i}": np.zeros(n) for i in range(OPTIONS)}
     dag = Dag("B&S", arrays, dags_in_numpy.black_scholes)
@@ -112,7 +111,7 @@ def black_scholes(n: int, random: np.random.Generator) -> Dag:
 
 
 def image(side: int, random: np.random.Generator) -> Dag:
-    """A picture made sharper at its edges and softer elsewhere: three blurs, two masks."""
+    """A picture that is sharpened at its edges and softened elsewhere: three blurs, two masks."""
     n = side * side
     arrays = {"image": floats(random, n), "low": zeros(1), "high": zeros(1)}
     for name, radius, deviation in (("small", 1, 1), ("large", 2, 10), ("sharp", 1, 5)):
@@ -137,7 +136,7 @@ def image(side: int, random: np.random.Generator) -> Dag:
 
 
 def ensemble(rows: int, random: np.random.Generator) -> Dag:
-    """Naive Bayes and ridge regression side by side; the class that they like best together."""
+    """Naive Bayes and ridge regression side by side, and the class with the best sum of scores."""
     arrays = {
         "x": random.integers(0, 10, (rows, COLUMNS)).astype(np.float32),
         "likelihood": floats(random, CLASSES, COLUMNS) / COLUMNS,
@@ -189,7 +188,7 @@ def hits(n: int, random: np.random.Generator) -> Dag:
 
 
 def twins(half: int, random: np.random.Generator) -> Dag:
-    """Two pictures through the same convolutions, joined, and a number for how alike they are."""
+    """Two pictures through the same convolutions, joined, and a number for their similarity."""
     side, n = 2 * half, FILTERS * half * half
     arrays = {
         "first": floats(random, FILTERS, 1, 9) - np.float32(0.3),
@@ -213,7 +212,7 @@ def twins(half: int, random: np.random.Generator) -> Dag:
 
 
 def all_dags(size_of: Callable[[str, int, int], int]) -> Sequence[Dag]:
-    """The six, of sizes that `size_of(name, small, large)` gives."""
+    """The six programs, with sizes from `size_of(name, small, large)`."""
     random = np.random.default_rng(1)
     return [
         vec(size_of("vec_elements", 256, 65_536), random),

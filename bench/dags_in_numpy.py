@@ -1,4 +1,4 @@
-"""What the programs of bench_dags are to compute, in NumPy and in double precision."""
+"""The expected results of the programs of bench_dags, in NumPy and in double precision."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def black_scholes(v: Values) -> Values:
 
 
 def gauss(radius: int, deviation: float) -> np.ndarray:
-    """Weights of a square around its middle, of which the sum is 1."""
+    """Weights of a square around its middle, with the sum 1."""
     off = np.arange(-radius, radius + 1)
     found = np.exp(-(off[:, None] ** 2 + off**2) / (2 * deviation**2))
     return (found / found.sum()).astype(np.float32)
@@ -56,7 +56,7 @@ def image(v: Values) -> Values:
 
 
 def weighted(picture: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """At each place the sum of what is around it, so weighted; what is outside is 0."""
+    """The weighted sum around each place. Values outside the picture are 0."""
     side, radius = len(picture), len(weights) // 2
     padded = np.pad(picture, radius)
     return sum(
@@ -67,7 +67,7 @@ def weighted(picture: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def ensemble(v: Values) -> Values:
     x = v["x"].astype(float)
     z = (x - x.mean(0)) / x.std(0)
-    # Normalised as it is, naive Bayes goes through a softmax like the other one.
+    # Naive Bayes goes through a second softmax, like the other classifier.
     bayes = softmax(softmax(x @ v["likelihood"].T + v["prior"]))
     regression = softmax(z @ v["ridge"].T + v["intercept"])
     return {"bayes": bayes, "regression": regression, "best": (bayes + regression).argmax(1)}
@@ -82,7 +82,7 @@ def hits(v: Values) -> Values:
     hubs, authorities = v["hubs"].astype(float), v["authorities"].astype(float)
     for _ in range(HITS_ROUNDS):
         into = np.add.reduceat(np.append(hubs[v["in from"]], 0), v["in begin"][:-1])
-        # Where there is nothing to add up, that gives an element.
+        # `reduceat` returns an element for an empty sum.
         into[np.diff(v["in begin"]) == 0] = 0
         out = np.add.reduceat(authorities[v["out from"]], v["out begin"][:-1])
         authorities, hubs = into / into.sum(), out / out.sum()
@@ -102,7 +102,7 @@ def second_of(v: Values, x: str) -> np.ndarray:
 
 
 def convolved(pictures: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """3 x 3 weights for each picture in each that comes out, and nothing below 0."""
+    """Convolve each picture with 3 x 3 weights for each output, and cut values below 0."""
     found = np.array(
         [
             sum(weighted(each, w.reshape(3, 3)) for each, w in zip(pictures, to, strict=True))

@@ -40,7 +40,7 @@ PARTS = ("compute", "communication", "step")
 
 
 class Backward:
-    """Layers whose gradients are computed one after the other, and added up over all ranks."""
+    """Layers whose gradients are computed in turn, and added up over all ranks."""
 
     def __init__(self, comm: cs.distributed.Communicator, layers: int, nbytes: int) -> None:
         self.comm = comm
@@ -49,7 +49,7 @@ class Backward:
             weights, comm, op="sum", bucket_bytes=nbytes, broadcast=False
         )
         self.names = list(reversed(range(layers)))
-        # A layer's backward needs the one before it: they are in order by this.
+        # A layer's backward needs that of the layer before, so this variable orders them.
         self.order = cs.Var("backward")
         self.left, self.right = (np.ones((256, 256), np.float32) for _ in range(2))
         self.seconds = 0.0
@@ -72,7 +72,7 @@ class Backward:
         self.order.wait()
 
     def compute(self, kind: str) -> None:
-        """As many seconds as a layer takes. It leaves the gradient as it is."""
+        """Take the time of one layer's compute. The gradient stays unchanged."""
         if kind == "device":
             time.sleep(self.seconds)
             return
@@ -81,7 +81,7 @@ class Backward:
             self.left @ self.right
 
     def time(self, kind: str, part: str) -> float:
-        """Seconds, of the slower rank."""
+        """The seconds of the slower rank."""
         self.comm.barrier()
         begin = time.perf_counter()
         self.run(kind, part)
@@ -91,7 +91,7 @@ class Backward:
 
 
 def measure(backward: Backward, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """By kind and part the seconds of each round, in which parts take turns."""
+    """The seconds of each round by kind and part. The parts take turns in a round."""
     for part in PARTS:
         backward.time("device", part)
     alone = statistics.median(backward.time("device", "communication") for _ in range(5))
@@ -105,8 +105,10 @@ def measure(backward: Backward, rounds: int) -> dict[str, dict[str, list[float]]
 
 
 def judged(parts: dict[str, list[float]]) -> dict[str, float]:
-    """Medians in ms, and the median over rounds of what a step takes by the larger of the others
-    in that round."""
+    """Medians in ms, and the median over rounds of the step's ratio.
+
+    The ratio is the step over the larger of compute and communication in the same round.
+    """
     rows = list(zip(*(parts[part] for part in PARTS), strict=True))
     ratios = [step / max(compute, communication) for compute, communication, step in rows]
     hidden = [

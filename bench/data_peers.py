@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Batches(Protocol):
-    """What bench_data asks of each: all batches of one pass, from its beginning to its end."""
+    """The interface of each contender for bench_data: all batches of one pass."""
 
     name: str
 
     def batches(self, paths: list[str], size: int) -> Iterable[Any]:
-        """NumPy arrays of (size, 224, 224, 3), or what becomes one without a copy."""
+        """NumPy arrays of (size, 224, 224, 3), or objects that convert to them without a copy."""
 
 
 class Loop:
@@ -44,7 +44,7 @@ class Cudasync:
 
 
 class Unordered:
-    """What a second thread is worth at that moment: photographs decoded, no batches, no order."""
+    """The value of a second thread at that moment: photographs decoded, no batches, no order."""
 
     def __init__(self, workers: int) -> None:
         self.name = f"{workers} threads, order ignored"
@@ -63,7 +63,7 @@ def decode_all(paths: list[str]) -> None:
 
 
 class _Dataset:
-    """A map-style dataset; a batch is decoded by a pool of threads, where there is one."""
+    """A map-style dataset. A pool of threads, if given, decodes a batch."""
 
     def __init__(self, paths: list[str], pool: ThreadPoolExecutor | None = None) -> None:
         self._paths, self._pool = paths, pool
@@ -81,7 +81,7 @@ class _Dataset:
 
 
 class Torch:
-    """PyTorch's DataLoader, with processes that stay, or with threads inside of its dataset."""
+    """PyTorch's DataLoader, with processes that stay, or with threads inside its dataset."""
 
     def __init__(self, workers: int, *, processes: bool) -> None:
         import torch
@@ -109,7 +109,7 @@ class Torch:
 
 
 def installed(session: Session, workers: int) -> list[Batches]:
-    """The other libraries; those that are not here are named in the report."""
+    """The other libraries. The report names those that are not installed."""
     try:
         found = [Torch(workers, processes=True), Torch(workers, processes=False)]
     except ImportError as error:

@@ -1,11 +1,11 @@
-"""The contenders of bench_engine and bench_matmul: ways to run a workload, one small class each.
+"""The contenders of bench_engine and bench_matmul: one small class for each way to run a workload.
 
-Each has `prepare(workload, functions)`, which does what a program would do once, outside the
-timing, and returns the timed part: a function that runs every op in an order that keeps the
-hazards and returns when all are done. `close()` ends its threads.
+`prepare(workload, functions)` does outside the timing what a program would do once. It returns the
+timed part: a function that runs every op in an order that keeps the hazards, and returns when all
+are done. `close()` ends the threads.
 
-The peers are given every help that the shape of their interface allows: graphs, counters and
-tuples are made beforehand, and nothing is locked or recorded that the order does not need.
+The peers get every help that their interface allows. Graphs, counters and tuples are made
+beforehand. Nothing is locked or recorded that the order does not need.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Contestant(Protocol):
-    """What bench_engine asks of each."""
+    """The interface of each contender for bench_engine."""
 
     name: str
 
@@ -41,11 +41,11 @@ class Contestant(Protocol):
         """Do the untimed part; return the timed one."""
 
     def close(self) -> None:
-        """End its threads."""
+        """End the contender's threads."""
 
 
 class SerialLoop:
-    """The floor under all of them: call each function in push order."""
+    """The lower bound of all: call each function in push order."""
 
     name = "serial loop"
 
@@ -61,7 +61,7 @@ class SerialLoop:
 
 
 class Cudasync:
-    """Push every op with its variables, then wait for all: dependencies found while pushing."""
+    """Push every op with its variables, then wait for all. The engine finds the dependencies."""
 
     def __init__(self, name: str, engine: cs.Engine) -> None:
         self.name = name
@@ -83,9 +83,9 @@ class Cudasync:
 
 
 def steps(workload: Workload, functions: Functions) -> list[tuple]:
-    """Each function with the variables that it reads and that it writes, ready for a call.
+    """Each function with its read and written variables, ready for a call.
 
-    Variables are new for each run, as a program's arrays would be.
+    Each run has new variables, as a program would have new arrays.
     """
     variables = [cs.Var(f"v{number}") for number in range(workload.variables)]
     return [
@@ -99,7 +99,7 @@ def steps(workload: Workload, functions: Functions) -> list[tuple]:
 
 
 class ThreadPool:
-    """`ThreadPoolExecutor` with a counter per op under one lock; the graph is built beforehand."""
+    """`ThreadPoolExecutor` with a counter for each op under one lock, and a ready-made graph."""
 
     name = "ThreadPoolExecutor"
     pools = 1
@@ -145,15 +145,17 @@ class ThreadPool:
 
 
 class TwoThreadPools(ThreadPool):
-    """The same with its ops given in turn to two executors: what a change of threads costs."""
+    """The same with ops given in turn to two executors: the cost of a change of threads."""
 
     name = "two ThreadPoolExecutors in turn"
     pools = 2
 
 
 class TwoThreads:
-    """Two bare threads that take ready ops from a queue, in the order of the graph, which is built
-    beforehand: the least that a program must do for the serial answer."""
+    """Two bare threads take ready ops from a queue, in the order of a ready-made graph.
+
+    This is the least that a program must do for the serial answer.
+    """
 
     name = "two threads, edges by hand"
 
@@ -195,13 +197,15 @@ class TwoThreads:
 
 
 class HandOver:
-    """Two threads that run the ops in turn, in push order, each of which wakes the other one: what
-    a bare hand-over between threads costs at each op, with nothing planned."""
+    """Two threads that run the ops in turn, in push order, each waking the other.
+
+    This is the cost of a bare hand-over between threads at each op, without any planning.
+    """
 
     name = "two threads in turn, a SimpleQueue each"
 
     def __init__(self) -> None:
-        # The number of an op for the thread that is to run it; None where it is to end.
+        # The number of the thread's next op; None ends the thread.
         self._queues: list[SimpleQueue[int | None]] = [SimpleQueue(), SimpleQueue()]
         self._functions: Functions = ()
         self._finished = threading.Event()
@@ -237,7 +241,7 @@ class HandOver:
 
 
 class Graphlib:
-    """`graphlib.TopologicalSorter` on one thread; edges are known beforehand, sorting is timed."""
+    """`graphlib.TopologicalSorter` on one thread. Edges are known beforehand, sorting is timed."""
 
     name = "graphlib"
 
@@ -259,7 +263,7 @@ class Graphlib:
 
 
 class Asyncio:
-    """One asyncio task per op that awaits its predecessors' tasks; edges known beforehand."""
+    """One asyncio task for each op, which awaits its predecessors' tasks, with given edges."""
 
     name = "asyncio"
 
@@ -287,9 +291,9 @@ class Asyncio:
 
 
 class Dask:
-    """`dask.threaded.get` of a graph whose task objects are made beforehand.
+    """`dask.threaded.get` on a graph whose task objects are made beforehand.
 
-    Raises ImportError where dask is not installed.
+    Raises ImportError if dask is not installed.
     """
 
     name = "dask threaded"
@@ -319,7 +323,7 @@ class Dask:
 
 
 def step(function: Callable[[], object]) -> Callable[..., None]:
-    """`function` as a task that takes its predecessors' results."""
+    """`function` as a task that ignores its predecessors' results."""
 
     def task(*results: object) -> None:
         function()
@@ -335,7 +339,7 @@ def contend(
     checksum: Callable[[], int] | None = None,
     every: int = 1,
 ) -> Contender:
-    """An engine as a contender: each loop is one whole workload, prepared outside the timing."""
+    """An engine as a contender. Each loop is one whole workload, prepared outside the timing."""
 
     def bench(loops: int) -> float:
         seconds = 0.0

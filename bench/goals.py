@@ -1,7 +1,7 @@
-"""What a case promises: a limit on one contender's time beside another's, in the same rounds.
+"""The promises of a case: limits on one contender's time relative to another, in the same rounds.
 
-A goal is judged by the median over rounds, like every number here. The spread stands beside it,
-so that a reader sees how near the limit was.
+A goal is judged by the median over rounds, like every number here. The report also has the spread,
+so that a reader sees how near the limit is.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MICROSECONDS = "us"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A limit on what contender `of` takes.
+    """A limit on the time of contender `of`.
 
-    As a "ratio" it is `of`'s time over that of `over`; as "us" it is by how much `of` is above
-    `over` or, without `over`, the time itself. A "must" is a promise, a "goal" a wish. Where it is
-    missed, it is still met if `otherwise` is: what the machine allowed at that moment.
+    A "ratio" is the time of `of` over that of `over`. "us" is the difference of the two or, without
+    `over`, the time itself. A "must" is a promise, a "goal" a wish. A missed goal is still met if
+    `otherwise` is met: the limit that the machine allowed at that moment.
     """
 
     of: str
@@ -39,7 +39,7 @@ class Goal:
 
 
 def judged(goal: Goal, taken: Mapping[str, Mapping[int, float]]) -> dict[str, object]:
-    """The goal and how it went, as plain values; `taken` is nanoseconds by contender and round."""
+    """The goal and its outcome, as plain values; `taken` is nanoseconds by contender and round."""
     mine, its = taken[goal.of], taken.get(goal.over or "", {})
     if goal.over is None:
         values = [nanoseconds / 1000 for nanoseconds in mine.values()]

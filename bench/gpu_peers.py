@@ -1,11 +1,11 @@
 """The contenders of bench_peers_gpu: ways to run a burst of launches on a device, end to end.
 
-Each is a class that is made with a burst and its first values, and raises where the library is
-not installed or finds no device it can use. Its `calls` are all that a run does, ready to be
-called one after the other; `wait` ends a run; `reset` and `rows` set and read the arrays.
+Each class is made with a burst and its first values. It raises if the library is not installed, or
+finds no usable device. `calls` are the calls of a run, ready to be made in turn; `wait` ends a run;
+`reset` and `rows` set and read the arrays.
 
-Where streams are placed by hand the placing is done beforehand, and a run is only the calls that
-a program would make: waits, the launch, and a record where somebody waits for it.
+Streams by hand are placed beforehand. So a run is only the calls that a program would make: waits,
+the launch, and a record if another stream waits for it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STREAMS = 4
 
 
 class Peer(Protocol):
-    """What bench_peers_gpu asks of each."""
+    """The interface of each contender for bench_peers_gpu."""
 
     name: str
     package: str | None
@@ -44,16 +44,16 @@ class Peer(Protocol):
     def __init__(
         self, closing: ExitStack, kernel: cs.Kernel, burst: Burst, first: np.ndarray
     ) -> None:
-        """Do all that a program does once."""
+        """Do everything that a program does once."""
 
     def wait(self) -> None:
-        """Until all of a run is done."""
+        """Wait until the run is done."""
 
     def reset(self) -> None:
         """Set the arrays to their first values."""
 
     def rows(self) -> list[np.ndarray]:
-        """What the arrays hold."""
+        """The contents of the arrays."""
 
 
 class ByHand:
@@ -98,14 +98,14 @@ class ByHand:
 
 
 class OneStream(ByHand):
-    """Raw `cuda.bindings` on one stream: nothing overlaps, and nothing has to be ordered."""
+    """Raw `cuda.bindings` on one stream: nothing overlaps, and nothing needs an order."""
 
     name = "cuda.bindings, one stream"
     streams = 1
 
 
 class Graph(ByHand):
-    """The calls of `ByHand` captured once in a CUDA graph; a run launches it."""
+    """The calls of `ByHand`, captured once in a CUDA graph. A run launches it."""
 
     name = "CUDA graph, launched again"
 
@@ -136,7 +136,7 @@ class Graph(ByHand):
 
 
 class Cudasync:
-    """`kernel[grid, block](...)`: the engine places streams and events, each time anew."""
+    """`kernel[grid, block](...)`: the engine places streams and events again in each run."""
 
     name = "cudasync engine"
     package: str | None = None
@@ -167,7 +167,7 @@ class Cudasync:
 
 
 class Torch:
-    """PyTorch: its own addition in place, on its streams; its ops follow the current stream."""
+    """PyTorch's own addition in place, on its streams. Its ops use the current stream."""
 
     name = "torch, four streams by hand"
     package: str | None = "torch"
@@ -210,7 +210,7 @@ class Torch:
 
 
 class Cupy:
-    """CuPy: the same kernel, on its streams; a launch follows the current stream."""
+    """The same kernel in CuPy, on its streams. A launch uses the current stream."""
 
     name = "CuPy, four streams by hand"
     package: str | None = "cupy"
@@ -257,7 +257,7 @@ class Cupy:
 
 
 class Numba:
-    """numba-cuda: the same kernel in Python, compiled beforehand, on its streams."""
+    """The same kernel in numba-cuda's Python, compiled beforehand, on its streams."""
 
     name = "numba-cuda, four streams by hand"
     package: str | None = "numba-cuda"

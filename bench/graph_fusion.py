@@ -1,4 +1,4 @@
-"""What fusion is worth: five elementwise operations on a large array, in one kernel or five."""
+"""The value of fusion: five elementwise operations on a large array, in one kernel or five."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST = 1 / 2.5
 
 
 def add_fusion(session: Session) -> None:
-    """Until the result is there: one launch, on the device."""
+    """Time one launch on the device until its result is there."""
     size = session.parameter("fused_size", small=1_000, large=16_000_000)
     name = "bench_graph.fusion"
     if not session.wants(name):

@@ -1,8 +1,8 @@
-"""The memory of a graph's temporaries, beside the least that their lives allow.
+"""The memory of a graph's temporaries, relative to the least that their lifetimes allow.
 
-`memory.chain`: each array is made of the one before; `memory.random`: of any two of the latest. All
-are temporaries. The least is that of the most that may be in use at once, in some
-order that the graph allows. Timed is instantiating with the pass that packs them, and without.
+`memory.chain`: each array is made of the previous one. `memory.random`: each is made of any two of
+the latest. All are temporaries. The least is the largest total that can be in use at once, in an
+order that the graph allows. The timing covers instantiation with and without the packing pass.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 UNIT = 64
 MOST_UNITS = 8
 OF_THE_LEAST = {"chain": 1.1, "random": 1.5}
-# What makes one kernel of operations would leave fewer temporaries.
+# These passes are off, because fused kernels would leave fewer temporaries.
 KEEPS = ("dead", "fusion", "reductions")
 PACKED, UNPACKED = "with the pass", "without"
 
@@ -68,7 +68,7 @@ def add_memory(session: Session) -> None:
 
 
 def recorded(shape: str, count: int, random: Random) -> cs.RecordedGraph:
-    """Sums of arrays of any sizes, all of which are let go of."""
+    """Sums of arrays of any sizes, all of which are released."""
     outside = cs.zeros(MOST_UNITS * UNIT, np.int32)
     with cs.graph() as graph:
         arrays = [outside, outside]
@@ -83,7 +83,7 @@ def recorded(shape: str, count: int, random: Random) -> cs.RecordedGraph:
 
 
 def bytes_of(graph: cs.RecordedGraph) -> tuple[int, int, int]:
-    """For the temporaries of a graph: as recorded, packed, and the least."""
+    """The bytes of a graph's temporaries: as recorded, packed, and the least."""
     found = memory.temporaries(graph.instantiate(without=(*KEEPS, "memory")).nodes)
     sizes = [each.size for each in found]
     least = heaviest(sizes, lambda one, other: found[one].is_over_before(found[other]))

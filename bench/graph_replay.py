@@ -1,11 +1,10 @@
-"""Functions of the host in graphs: empty ones, small additions, and products of matrices.
+"""Host functions in graphs: empty functions, small additions, and matrix products.
 
-`replay.NAME`: empty functions, recorded once and launched again and again, beside a plain loop over
-them as often, beside this loop on another thread, and beside pushing them. A launch and its wait
-switch threads twice; the loop on another thread shows what two switches cost at that moment.
-`once`: one launch after a pause, when nothing of it is in the processor's caches and the worker
-sleeps. `adds`: small additions on the CPU. `matmul`: products of matrices, whose order a graph
-knows beforehand.
+`replay.NAME`: empty functions, recorded once and launched repeatedly, beside a plain loop over
+them, beside this loop on another thread, and beside pushing them. A launch and its wait switch
+threads twice; the loop on another thread shows the cost of two switches at that moment. `once`: one
+launch after a pause, with cold caches and a sleeping worker. `adds`: small additions on the CPU.
+`matmul`: matrix products, whose order a graph knows beforehand.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ OF_THE_BOUND = 1 / 0.95
 
 
 class Replay(Cudasync):
-    """The workload as a graph, recorded and instantiated beforehand: launched, and waited for.
+    """The workload as a graph, recorded and instantiated beforehand; launched, and waited for.
 
-    Where it `is_warm` it was launched before, so it is known how long the functions take.
+    If it `is_warm`, it was launched before, so the functions' times are known.
     """
 
     def __init__(self, engine: cs.Engine, *, is_warm: bool = False) -> None:
@@ -63,7 +62,7 @@ class Replay(Cudasync):
         def run() -> None:
             launch().wait()
 
-        # Of three launches, the third is what all later ones are: see `parts/spreading`.
+        # The third launch is like all later ones: see `parts/spreading`.
         for _ in range(3 if self._is_warm else 0):
             run()
         return run
@@ -130,7 +129,7 @@ def add_replays(session: Session, engine: cs.Engine) -> None:
 
 
 def add_once(session: Session, engine: cs.Engine) -> None:
-    """One launch after a pause, in which the collector goes through all that there is."""
+    """One launch after a pause, in which the collector goes through all objects."""
     ops = session.parameter("ops_once", small=60, large=10_000)
     workload, loop = workloads.indep(ops), SerialLoop()
     functions = [nothing] * ops
@@ -224,7 +223,7 @@ def add_additions(session: Session, engine: cs.Engine) -> None:
 
 
 def add_matmul(session: Session, engine: cs.Engine) -> None:
-    """Products of matrices, by two workers."""
+    """Matrix products, on two workers."""
     ops = session.parameter("matmul_ops", small=24, large=400)
     size = session.parameter("matmul_size", small=16, large=256)
     workload = workloads.random(ops, 16)
@@ -261,4 +260,4 @@ def add_matmul(session: Session, engine: cs.Engine) -> None:
 
 
 def nothing() -> None:
-    """The host function: all of the time is the graph's."""
+    """The host function is empty, so all the time is the graph's."""

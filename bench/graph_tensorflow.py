@@ -1,7 +1,7 @@
-"""TensorFlow, as bench_graph meets it: graphs of `no_op`, and a `tf.function` of small additions.
+"""TensorFlow's part in bench_graph: graphs of `no_op`, and a `tf.function` of small additions.
 
-Two threads for ops, one within an op; its optimizer is off, so that it does what is written. Raises
-ImportError where TensorFlow is not installed.
+It has two threads for ops, and one within an op. Its optimiser is off, so that it runs the graph as
+written. Raises ImportError if TensorFlow is not installed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FUNCTION = "tf.function"
 
 
 class TensorFlow:
-    """What is asked of it."""
+    """The calls that bench_graph makes."""
 
     def __init__(self) -> None:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -62,7 +62,7 @@ class TensorFlow:
         return v1.Session(graph=graph, config=config).make_callable(end)
 
     def adds(self, values: np.ndarray, count: int) -> Callable[[], np.ndarray]:
-        """A call of a `tf.function` that adds so often, and then has the values."""
+        """A call of a `tf.function` with `count` additions, which returns the values."""
         tensorflow = self._tensorflow
 
         @tensorflow.function
@@ -76,7 +76,7 @@ class TensorFlow:
 
 
 def peer(session: Session) -> TensorFlow | None:
-    """TensorFlow, where it is installed; else the table says why not."""
+    """TensorFlow if it is installed; otherwise the table names the reason."""
     if NAME in session.absent:
         return None
     try:

@@ -1,16 +1,15 @@
 """Runs contenders against each other in one process and reports ratios.
 
-A *bench* is a function `bench(loops) -> seconds`. A *case* sets several contenders to the same
-work, one of them the baseline. Every round samples every contender of every case once, in an
-order drawn from a fixed seed, and a ratio is taken between two samples of the *same* round: the
-machines this runs on change their speed by a factor of two within minutes, and only what was
-measured side by side can be compared.
+A *bench* is a function `bench(loops) -> seconds`. A *case* gives several contenders the same work;
+one of them is the baseline. Every round samples every contender of every case once, in an order
+drawn from a fixed seed. A ratio is taken between two samples of the *same* round: our machines
+change their speed by a factor of two within minutes, so only neighbouring samples are comparable.
 
-Before any timing, each contender does a small fixed piece of work whose checksum must be the
-same for all contenders of the case: a contender that skips work is an error, not a winner.
+Before any timing, each contender does a small fixed piece of work. All contenders of the case must
+give the same checksum: a contender that skips work is an error, not a winner.
 
-The garbage collector is on, as in a program. What exists when the rounds begin is frozen (it is
-not looked through again), and each sample begins with nothing left to collect.
+The garbage collector is on, as in a program. Objects that exist when the rounds begin are frozen,
+so that no collection looks through them. Each sample begins with nothing left to collect.
 """
 
 from __future__ import annotations
@@ -45,48 +44,48 @@ class ChecksumError(Exception):
 class Contender:
     """One way to do a case's work.
 
-    `bench(loops)` returns seconds and leaves nothing running behind; `checksum()` does a fixed
-    piece of the work, untimed, and returns a number that says what was done. It is None for one
-    that by its name does something else, as a bound to hold the others against.
+    `bench(loops)` returns seconds and leaves nothing running. `checksum()` does a fixed piece of
+    the work, untimed, and returns a number that identifies the work. It is None for a contender
+    whose name says that it does other work, such as a bound.
     """
 
     name: str
     bench: Callable[[int], float]
     checksum: Callable[[], int] | None
-    operations: int | None = None  # in one loop, where it is not the case's number
-    every: int = 1  # a slow one may be left out of all but every n-th round
+    operations: int | None = None  # in one loop, if it differs from the case's number
+    every: int = 1  # a slow contender may run only in every n-th round
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Contenders for the same work; `operations` is how many of `unit` one loop does."""
+    """Contenders for the same work. One loop does `operations` of `unit`."""
 
     name: str
     contenders: Sequence[Contender]
     baseline: str
     operations: int = 1
     unit: str = "op"
-    most_loops: int = 1 << 20  # where a loop leaves work queued, how much may pile up
+    most_loops: int = 1 << 20  # the limit on queued work, if a loop leaves work queued
     goals: Sequence[Goal] = ()
 
     def work(self, contender: Contender) -> int:
-        """How many operations one loop of `contender` does."""
+        """The number of operations in one loop of `contender`."""
         return contender.operations or self.operations
 
 
 @dataclass(slots=True)
 class Samples:
-    """What one contender of one case took: by round, in nanoseconds per operation."""
+    """The times of one contender of one case: by round, in nanoseconds per operation."""
 
     loops: int
     nanoseconds: dict[int, float] = field(default_factory=dict)
 
 
 class Session:
-    """One run of one bench program: its parameters, its cases, what they took.
+    """One run of one bench program: its parameters, its cases, their times.
 
-    Cases are added by the program's `build(session)`. Things that must be closed afterwards go
-    on `closing`, and are closed in reverse order however the run ends.
+    The program's `build(session)` adds the cases. Objects that must be closed go on `closing`, and
+    are closed in reverse order, however the run ends.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class Session:
         self.samples: dict[tuple[str, str], Samples] = {}
         self.device = ""
         self.versions: dict[str, str] = {}  # of the peers that took part
-        self.absent: dict[str, str] = {}  # the peers that did not, and why
+        self.absent: dict[str, str] = {}  # the peers that did not take part, with the reason
         self.measures: list[dict[str, object]] = []
         self.at_end: list[Callable[[Session], None]] = []  # called when all rounds are done
         self.stopping = False  # set to end the run at the next pause between two samples
@@ -133,7 +132,7 @@ class Session:
             self.cases.append(case)
 
     def measure(self, name: str, value: float, unit: str, at_most: float | None = None) -> None:
-        """Report a number that is no time: a count, an amount of memory; with its limit."""
+        """Report a number that is no time (a count, an amount of memory), with its limit."""
         found = {"id": name, "value": float(f"{value:.4g}"), "unit": unit, "at_most": at_most}
         self.measures.append(found | {"met": at_most is None or value <= at_most})
 
@@ -175,17 +174,17 @@ class Session:
                 samples.nanoseconds[number] = seconds * 1e9 / done
 
     def pause(self, text: str) -> None:
-        """Between two samples: say what comes, and stop if that was asked for.
+        """Show the next step between two samples, and stop if the user asked for it.
 
-        Contenders hold locks and threads in the middle of a sample, and an exception that lands
-        between two bytecodes there may leave a lock held; here there is nothing to leave behind.
+        In the middle of a sample, contenders use locks and threads. An exception between two
+        bytecodes there may leave a lock taken. Here nothing can be left behind.
         """
         if self.stopping:
             raise KeyboardInterrupt
         self._progress(text)
 
     def _calibrate(self, case: Case, contender: Contender) -> int:
-        """How many loops make a sample that is long enough."""
+        """The number of loops that make a long enough sample."""
         enough = SMALL_SAMPLE_S if self.small else SAMPLE_S
         loops = 1
         while loops < case.most_loops:
@@ -197,13 +196,13 @@ class Session:
 
 
 def sample(contender: Contender, loops: int) -> float:
-    """One timed sample, begun with nothing left to collect from the last one."""
+    """One timed sample, after a collection of the last sample's garbage."""
     gc.collect()
     return contender.bench(loops)
 
 
 def agreed_checksum(case: Case) -> int:
-    """The checksum that every contender of the case gives; `ChecksumError` where they differ."""
+    """The checksum of every contender of the case; `ChecksumError` if they differ."""
     sums = {each.name: each.checksum() for each in case.contenders if each.checksum is not None}
     if len(set(sums.values())) != 1:
         told = ", ".join(f"{name} {value:#x}" for name, value in sums.items())
@@ -228,7 +227,7 @@ def repeat(action: Callable[[], object], *, after: Callable[[], object] | None =
 
 
 def summary(session: Session) -> list[dict[str, object]]:
-    """Each case as plain values: medians and spread per contender, ratios to the baseline."""
+    """Each case as plain values: medians and spread per contender, and ratios to the baseline."""
     cases: list[dict[str, object]] = []
     for case in session.cases:
         taken = {each.name: session.samples[case.name, each.name] for each in case.contenders}
@@ -259,7 +258,7 @@ def summary(session: Session) -> list[dict[str, object]]:
 
 
 def progress_line(text: str) -> None:
-    """Show one line of progress on stderr, over the last one; nothing where nobody watches."""
+    """Show one line of progress on stderr, over the last one; only on a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()

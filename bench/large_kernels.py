@@ -1,7 +1,7 @@
-"""Kernels of any size, as programs that unroll, inline and generate code make them.
+"""Kernels of any size, like those of programs that unroll, inline and generate code.
 
-Each takes `out` and `source`, arrays of 32-bit words, and is launched with one block of 64 threads.
-`large(family, size)` is a PTX text of about `size` instructions, the same each time.
+Each kernel takes `out` and `source`, arrays of 32-bit words, and is launched with one block of 64
+threads. `large(family, size)` is a PTX text of about `size` instructions, the same each time.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 THREADS = 64
-# Of each array, in words: what any kernel touches.
+# The words of each array: no kernel accesses more.
 WORDS = 4096
-# Registers that all code works on; small enough that most are live everywhere.
+# The registers that all code uses; few enough that most are live everywhere.
 _FLOATS = 16
 _WORDS = 8
 
@@ -70,7 +70,7 @@ def _kernel(lines: Iterator[str], variables: str = "") -> Iterator[str]:
 
 
 def _floating(random: Random) -> str:
-    """One instruction on floats, whose values stay about as large as they are."""
+    """One instruction on floats, which keeps the magnitude of the values."""
     target, *of = (f"%f{random.randrange(_FLOATS)}" for _ in range(4))
     operation = random.choice(("add", "mul", "fma", "fma", "max", "min"))
     if operation == "fma":
@@ -91,12 +91,12 @@ def _integer(random: Random) -> str:
 
 
 def _straight(size: int, random: Random) -> Iterator[str]:
-    """Formulas written out."""
+    """Straight-line formulas."""
     return _kernel(_floating(random) for _ in range(size))
 
 
 def _branches(size: int, random: Random) -> Iterator[str]:
-    """Conditions that lanes answer differently, every tenth instruction, some within others."""
+    """Conditions on which lanes differ, every tenth instruction, some nested."""
 
     def lines() -> Iterator[str]:
         label, open_ones, written = 0, [], 0
@@ -117,7 +117,7 @@ def _branches(size: int, random: Random) -> Iterator[str]:
 
 
 def _barriers(size: int, random: Random) -> Iterator[str]:
-    """Rounds of a scan or a reduction, unrolled: store, wait, load from another, compute."""
+    """Rounds of an unrolled scan or reduction: store, wait, load another's value, compute."""
 
     def lines() -> Iterator[str]:
         for number in range(size // 10):
@@ -137,7 +137,7 @@ def _barriers(size: int, random: Random) -> Iterator[str]:
 
 
 def _matrices(size: int, random: Random) -> Iterator[str]:
-    """Tiles of a matrix product, unrolled: fragments loaded, multiplied and added."""
+    """Tiles of an unrolled matrix product: fragments are loaded, multiplied and added."""
 
     def fragment(first: int, count: int, kind: str) -> str:
         return "{" + ", ".join(f"%{kind}{first + each}" for each in range(count)) + "}"
@@ -163,7 +163,7 @@ def _matrices(size: int, random: Random) -> Iterator[str]:
 
 
 def _tables(size: int, random: Random) -> Iterator[str]:
-    """A table in shared memory filled word by word, and looked up by what was computed."""
+    """A table in shared memory, filled word by word and indexed by computed values."""
 
     def lines() -> Iterator[str]:
         for number in range(size // 3):
@@ -181,7 +181,7 @@ def _tables(size: int, random: Random) -> Iterator[str]:
 
 
 def _loops(size: int, random: Random) -> Iterator[str]:
-    """The body of a loop unrolled: loads and stores at constant offsets."""
+    """An unrolled loop body: loads and stores at constant offsets."""
 
     def lines() -> Iterator[str]:
         yield "    mov.u32 %r40, 0;"
@@ -201,7 +201,7 @@ def _loops(size: int, random: Random) -> Iterator[str]:
 
 
 def _calls(size: int, random: Random) -> Iterator[str]:
-    """Functions with a barrier inside that call each other: each call has to be written out."""
+    """Functions with a barrier inside that call each other: each call must be inlined."""
     leaf, depth = 24, 3
 
     def function(number: int, below: str | None, length: int) -> Iterator[str]:
@@ -228,7 +228,7 @@ def _calls(size: int, random: Random) -> Iterator[str]:
         yield "}"
 
     def lines() -> Iterator[str]:
-        # Three functions deep and two calls in each: four leaves a call.
+        # The calls are three functions deep, with two calls in each: four leaves for each call.
         for _ in range(max(1, size // (7 * (leaf + _FLOATS + 12)))):
             target = f"%f{random.randrange(_FLOATS)}"
             yield from _call(f"step{depth - 1}", target, "%r33", target)

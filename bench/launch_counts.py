@@ -1,4 +1,4 @@
-"""What a launch through the engine is made of, counted: driver calls and bytecodes."""
+"""The parts of a launch through the engine, counted: driver calls and bytecodes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ sys.path.insert(1, str(checkout.ROOT / "tests"))
 
 from helpers.driver.call_counts import counted_calls
 
-# Driver calls that only ask, and enqueue nothing: one issue in 32 to a busy stream asks how far it
-# has come. Around the question the thread's mode is set and set back, since the program may be
-# capturing a stream; these two calls touch nothing but the thread. Together 3/32.
+# Driver calls that only ask and enqueue nothing. One issue in 32 to a busy stream asks how far the
+# stream has come. The thread's mode is changed before and restored after the question, because the
+# program may be capturing a stream; these two calls affect only the thread. Together 3/32.
 ASKING = frozenset({"cuEventQuery", "cuStreamQuery", "cuThreadExchangeStreamCaptureMode"})
 MOST_ASKING = 0.1
 
-# Of a prepared launch behind one other on its stream, on the release that this was counted on.
+# The limit for a prepared launch behind one other on its stream, on the Python that it was counted
+# on.
 MOST_BYTECODES = 661
 COUNTED_ON = (3, 11)
 
@@ -36,8 +37,8 @@ COUNTED_BURSTS = 32
 def count_driver_calls(
     session: Session, name: str, rig: Rig, calls: Calls, *, most_enqueuing: float | None
 ) -> None:
-    """Report the driver calls of a launch, where `calls` push the burst; not those of waits."""
-    for call in calls:  # what is made at the first need is made now
+    """Report the driver calls of a launch, where `calls` push the burst; waits are left out."""
+    for call in calls:  # make everything that first use makes
         call()
     rig.drain()
     counts: dict[str, int] = {}
@@ -51,7 +52,7 @@ def count_driver_calls(
     launches = COUNTED_BURSTS * len(rig.burst)
     found = counts.get("cuLaunchKernel", 0)
     if found != launches:
-        # Whoever calls the driver by another name is not seen: neither here nor in `.python`.
+        # A call of the driver by another name is not seen, neither here nor in `.python`.
         raise ValueError(f"{name}: counted {found} calls of cuLaunchKernel in {launches} launches")
     asking = sum(counts.get(function, 0) for function in ASKING)
     enqueuing = sum(counts.values()) - asking
@@ -65,7 +66,7 @@ def count_driver_calls(
 def count_bytecodes(session: Session, name: str, rig: Rig, *, has_limit: bool) -> None:
     """Report the bytecodes of a prepared launch and of a call; the median over some bursts.
 
-    The driver's calls are left out, since those of a software GPU are Python, too.
+    The driver's calls are left out, because those of a software GPU are Python, too.
     """
     limit = MOST_BYTECODES if has_limit and sys.version_info[:2] == COUNTED_ON else None
     for words, calls, most in (
@@ -76,7 +77,7 @@ def count_bytecodes(session: Session, name: str, rig: Rig, *, has_limit: bool) -
 
 
 def bytecodes_of(rig: Rig, calls: Calls) -> float:
-    """The median over `calls`, which push the burst, of some bursts."""
+    """The median over the calls of some bursts; `calls` push one burst."""
     found = []
     for _ in range(COUNTED_BURSTS):
         with without_driver():

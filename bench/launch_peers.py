@@ -1,7 +1,7 @@
-"""The same burst through the calls of other libraries, as a program of theirs writes them.
+"""The same burst through other libraries, written as programs of theirs write it.
 
-Their launches go to one stream in order, on the very memory of the raw ones: neither finds an
-order. Each raises where its library is not installed or does not get on with the device.
+Their launches use one stream in order, on the memory of the raw launches. Neither library finds an
+order. Each raises if its library is not installed, or does not work with the device.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Peer(Protocol):
-    """What bench_launch asks of each."""
+    """The interface of each library for bench_launch."""
 
     name: str
     package: str
@@ -32,7 +32,7 @@ class Peer(Protocol):
 
 
 class CudaCore:
-    """cuda.core: buffers, and a configuration that is made once."""
+    """cuda.core: buffers, and a configuration made once."""
 
     name = "cuda.core.launch(stream, config, kernel, ...)"
     package = "cuda-core"
@@ -57,7 +57,7 @@ class CudaCore:
 
 
 class NumbaCuda:
-    """numba-cuda: the kernel in Python, compiled beforehand; the call is written out each time."""
+    """numba-cuda: the kernel in Python, compiled beforehand; the whole call is made each time."""
 
     name = "numba-cuda, kernel[grid, block, stream](...)"
     package = "numba-cuda"
@@ -84,7 +84,7 @@ class NumbaCuda:
 
 
 class Words:
-    """A buffer of 32-bit words, as numba takes memory that is somebody else's."""
+    """A buffer of 32-bit words in the form that numba accepts for foreign memory."""
 
     def __init__(self, buffer: cs.DeviceBuffer) -> None:
         self.buffer = buffer

@@ -1,7 +1,7 @@
-"""One burst of launches, and every way to issue it: what bench_launch compares.
+"""One burst of launches and every way to issue it, for bench_launch.
 
-The raw launches have their arguments packed once, and go to one stream in order. The pushes go to
-an engine that finds the order itself; their arrays and packed arguments are made once, too.
+The raw launches have arguments packed once, and use one stream in order. The pushes go to an engine
+that finds the order itself. Their arrays and packed arguments are made once, too.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     Calls = list[Callable[[], object]]
 
-# The calls that enqueue: what `without_driver` leaves out.
+# The enqueuing calls, which `without_driver` leaves out.
 ENQUEUING = ("cuLaunchKernel", "cuGraphLaunch", "cuEventRecord", "cuStreamWaitEvent")
 
 
 class Rig:
-    """The objects under one burst, and its calls, one a launch, in each way."""
+    """The objects of one burst, and its calls in each way, one call a launch."""
 
     def __init__(
         self, closing: ExitStack, engine: cs.Engine, kernel: cs.Kernel, burst: Burst, elements: int
@@ -55,7 +55,7 @@ class Rig:
         self.engine.waitall()
 
     def drain(self) -> None:
-        """Let all that was enqueued, by whichever way, be done."""
+        """Wait for all enqueued work, in any way."""
         self.stream.synchronize()
         self.engine.waitall()
 
@@ -66,12 +66,13 @@ class Rig:
         return bursts.checksum_of([array.numpy() for array in self._arrays])
 
     def raw_pointers(self) -> list[tuple[cs.DeviceBuffer, cs.DeviceBuffer]]:
-        """The arguments of each launch, in the memory of the raw ones."""
+        """The arguments of each launch, in the memory of the raw launches."""
         return [self._raw.pointers(source, target) for source, target in self.burst]
 
     def raw_launches(self) -> Calls:
         return [
-            # `cuLaunchKernel` is looked up at each call, as a program's `driver.cuLaunchKernel` is.
+            # `cuLaunchKernel` is looked up at each call, as a program looks up
+            # `driver.cuLaunchKernel`.
             launched(self._raw.arguments(source, target, self._handle))
             for source, target in self.burst
         ]
@@ -98,7 +99,7 @@ class Rig:
         return [direct(self._prepare(*pointers)) for pointers in self.raw_pointers()]
 
     def pushes(self) -> Calls:
-        """`engine.push` of launches that were prepared once."""
+        """`engine.push` of launches prepared once."""
         device, push = self._kernel.device, self.engine.push
 
         def pushed(left: cs.Array, right: cs.Array) -> Callable[[], object]:
@@ -109,21 +110,21 @@ class Rig:
         return [pushed(self._arrays[left], self._arrays[right]) for left, right in self.burst]
 
     def prepared_pushes(self) -> Calls:
-        """`.push()` of launches that were prepared once."""
+        """`.push()` of launches prepared once."""
         return [
             self._prepare(self._arrays[left], self._arrays[right]).push
             for left, right in self.burst
         ]
 
     def batches(self, size: int) -> Calls:
-        """The burst in batches of so many prepared launches, each batch one op."""
+        """The burst in batches of `size` prepared launches, each batch one op."""
         return self._pushed_at_once(
             [self._prepare(self._arrays[left], self._arrays[right]) for left, right in self.burst],
             size,
         )
 
     def batches_of_functions(self, size: int) -> Calls:
-        """The same with functions of a stream, and what they read and write."""
+        """The same with functions of a stream, and their reads and writes."""
         device = self._kernel.device
         steps = []
         for left, right in self.burst:
@@ -139,7 +140,7 @@ class Rig:
         return self._kernel.prepare(grid=grid, block=block, args=args)
 
     def kernel_calls(self) -> Calls:
-        """`kernel[grid, block](...)`, written out each time."""
+        """`kernel[grid, block](...)`, the whole call each time."""
         kernel = self._kernel
         grid, block = self.shape
 
@@ -160,7 +161,7 @@ class Rig:
 
 
 def groups(steps: list, size: int) -> list[tuple]:
-    """The steps in order, so many to a group."""
+    """The steps in order, in groups of `size`."""
     return [tuple(steps[at : at + size]) for at in range(0, len(steps), size)]
 
 
@@ -171,7 +172,7 @@ def launched(arguments: tuple) -> Callable[[], object]:
 
 @contextmanager
 def without_driver() -> Iterator[None]:
-    """The calls that enqueue answer success at once and do nothing: what is left is Python."""
+    """Make enqueuing calls return success at once without any work, so that only Python remains."""
     success = (driver.CUresult.CUDA_SUCCESS,)
     originals = {name: getattr(driver, name) for name in ENQUEUING}
 

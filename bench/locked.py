@@ -1,12 +1,13 @@
-"""The engine's rival: the same idea with one lock, as quick as that can be made.
+"""The engine's rival: the same idea with one lock, made as fast as possible.
 
-Variables with a last writer and the reads since, edges to predecessors, a ready queue, worker
-threads, and a waiter that helps. One lock is held for bookkeeping and never while an op runs; a
-worker books an op's end and takes its next op in one hold. Whoever finds work left over wakes one
-sleeper and no more, who may wake the next: so a short op does not wake all of them.
+Variables have a last writer and the reads since. Ops have edges to predecessors. There is a ready
+queue, worker threads, and a waiter that helps. One lock protects the bookkeeping, and is never held
+while an op runs. A worker records an op's end and takes its next op under one hold of the lock. A
+thread that finds work left over wakes one sleeper, which may wake the next. So a short op does not
+wake all of them.
 
-It does less than the engine: no byte ranges, priorities, devices, poison, results or push sites.
-An op is a list, and what is used at every push is a closure's: attributes cost more.
+It does less than the engine: no byte ranges, priorities, devices, poison, results or push sites. An
+op is a list, and everything used at every push is a closure variable, because attributes cost more.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# The items of an op. AFTER, the ops that wait for it, is None once it has finished.
+# The items of an op. AFTER, the ops that wait for this op, is None once it has finished.
 FUNCTION, AWAITED, AFTER = 0, 1, 2
 
 
 class LockedVar:
-    """What ops read and write."""
+    """A variable that ops read and write."""
 
     __slots__ = ("readers", "writer")
 
@@ -65,7 +66,7 @@ class LockedEngine:
                     variable.readers.append(op)
                 for variable in writes:
                     if variable.readers:
-                        # They follow the last writer already.
+                        # The readers follow the last writer already.
                         for before in variable.readers:
                             if before[AFTER] is not None and before is not op:
                                 before[AFTER].append(op)
@@ -88,7 +89,7 @@ class LockedEngine:
             return op
 
         def serve(*, is_worker: bool) -> None:
-            """Run ops: a worker until the engine closes, a waiter until there are none."""
+            """Run ops: a worker until the engine closes, a waiter until none is left."""
             nonlocal unfinished, asleep, is_waking
             op: list | None = None
             while True:
@@ -140,6 +141,6 @@ class LockedEngine:
             thread.start()
 
     def close(self) -> None:
-        """Let the workers end, once all ops have."""
+        """Let the workers end, once all ops have ended."""
         self.waitall()
         self._close()

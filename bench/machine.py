@@ -1,4 +1,4 @@
-"""Where and on what a bench ran: the facts that a ratio needs beside it."""
+"""The machine and the versions of a bench run: the facts that a ratio needs beside it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def facts() -> dict[str, object]:
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu(),
         "cores": len(os.sched_getaffinity(0)),
-        # What else ran meanwhile: above the number of cores, the medians are somebody else's.
+        # Other work during the run. Above the number of cores, it distorts the medians.
         "load_average": round(os.getloadavg()[0], 2),
     }
 
 
 def commit() -> str | None:
-    """The commit measured, with "+" where the tree had changes; None outside a git checkout."""
+    """The measured commit, with "+" if the tree had changes; None outside a git checkout."""
 
     def git(*words: str) -> str:
         command = ["git", "-C", str(ROOT), *words]
@@ -42,7 +42,7 @@ def commit() -> str | None:
         return done.stdout.strip()
 
     try:
-        # What compare.py writes is no change of what is measured.
+        # The files that compare.py writes do not change what is measured.
         written = (":!bench/results", ":!bench/README.md")
         changed = git("status", "--porcelain", "--untracked-files=no", "--", *written)
         return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
@@ -58,7 +58,7 @@ def installed(package: str) -> str | None:
 
 
 def cpu() -> str:
-    """The processor's name as the kernel tells it, else its architecture."""
+    """The processor's name from the kernel, or else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Finds nvcc: the one on the PATH, or that of NVIDIA's wheels."""
+"""Finds nvcc: on the PATH, or in NVIDIA's wheels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def nvcc_command() -> list[str] | None:
     spec = find_spec("nvidia")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         top = Path(folder) / "cu13"
-        # nvidia-cuda-runtime has the headers and libcudadevrt.a, nvidia-cuda-crt what they include.
+        # nvidia-cuda-runtime has the headers and libcudadevrt.a; nvidia-cuda-crt has their own
+        # includes.
         if (top / "bin" / "nvcc").exists() and (top / "include" / "cuda_runtime.h").exists():
             return [str(top / "bin" / "nvcc"), f"-L{top / 'lib'}"]
     return None

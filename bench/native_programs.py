@@ -1,7 +1,7 @@
 """Finds the programs of a folder, and reads how each is built and run.
 
-NVIDIA's cuda-samples have a CMakeLists.txt for each program, HeCBench a Makefile that names the
-sources and the arguments. Of both the include folders and definitions are taken.
+NVIDIA's cuda-samples have a CMakeLists.txt for each program. HeCBench has a Makefile that names the
+sources and the arguments. Include folders and definitions are read from both.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _LIBRARIES = re.compile(
 _NEEDS_APART = re.compile(r"-rdc[= ]true|-dc\b|-lcudadevrt")
 _FLAGS = re.compile(r"(?<=\s)-[ID]\s?[^\s$()\\]+")
 _MODULE = re.compile(r"(\w+?)(64|)\.fatbin")
-# Arguments that say how often a kernel is launched for timing.
+# Arguments that give the number of repetitions for timing.
 _REPEAT = re.compile(r"repeat|iterations|number of runs", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Program:
-    """One program: its folder, and what its files say of how it is built and run."""
+    """One program: its folder, and how its files say that it is built and run."""
 
     name: str
     folder: Path
@@ -33,9 +33,9 @@ class Program:
     flags: tuple[str, ...]
     arguments: tuple[str, ...]
     modules: tuple[tuple[Path, str], ...]
-    """Sources that are compiled to a fat binary of their own, and its name."""
+    """Sources that are compiled to a fat binary of their own, and that binary's name."""
     skipped: str
-    """Why it is not built; "" where it is."""
+    """The reason why it is not built, or ""."""
 
 
 def programs_of(top: Path) -> list[Program]:
@@ -99,7 +99,7 @@ def _why_skipped(folder: Path, sources: list[Path], make: str) -> str:
 
 
 def _fewer_repeats(arguments: list[str], text: str) -> list[str]:
-    """One repetition in place of many, where the program says that its last argument is that."""
+    """One repetition in place of many, if the usage says that the last argument is their number."""
     usage = re.search(r"[Uu]sage[^;]*;", text)
     last = re.findall(r"<([^<>]+)>", usage[0]) if usage else []
     if arguments and last and _REPEAT.search(last[-1]) and arguments[-1].isdigit():

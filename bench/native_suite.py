@@ -46,18 +46,18 @@ _FAILURE = re.compile(
     r"\berrors? (at|in|code)\b|\berror: (?![-+.\d])",
     re.IGNORECASE,
 )
-# What looks like a failure, and says that there is none.
+# Texts that look like a failure, and report that there is none.
 _NO_FAILURE = re.compile(
     r"\b(0|no|zero|without)\s+(failed|failures?|mismatch\w*|errors?)\b|"
     r"(failed|failures?|mismatch\w*|errors?)\w*\s*[:=]\s*0(\.0*)?\b|"
-    # Where a program shows what an assertion does.
+    # Programs that demonstrate an assertion.
     r"thread: \[[\d,]+\] Assertion .* failed|failed as expected|generate assertion failures",
     re.IGNORECASE,
 )
 _REFUSED = re.compile(
     r"cudasync (?:software GPU|native): (.*(?:supported|NOT_SUPPORTED|software GPU|CUDA 13).*)"
 )
-# What cuda-samples end with where a device has not what they show.
+# The exit status of cuda-samples if the device lacks their feature.
 _WAIVED = 2
 _OPTIONS = ("-arch=compute_80", "-std=c++17", "-w", "-Xcompiler=-fopenmp,-fpermissive")
 _BUILD_DEADLINE_S = 180
@@ -94,7 +94,7 @@ def main() -> int:
 
 
 def write_libraries(folder: Path) -> None:
-    """Write what programs are linked with, by the command of the package."""
+    """Write the libraries that programs are linked with, by the package's command."""
     command = [sys.executable, "-m", "cudasync", "native", "--libs", str(folder)]
     subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
 
@@ -108,7 +108,7 @@ def version_of(nvcc: Sequence[str]) -> str:
 def outcome_of(
     program: Program, nvcc: Sequence[str], libraries: Path, scratch: Path, deadline_s: float
 ) -> Outcome:
-    """Build a program, run it, and judge what it says."""
+    """Build a program, run it, and judge its output."""
     began = monotonic()
     made = partial(_outcome, program, began)
     if program.skipped:
@@ -136,7 +136,7 @@ def outcome_of(
 
 
 def judged(status: int | None, said: str) -> tuple[str, str]:
-    """What came of a program that ended so and said that, and why."""
+    """The outcome and its reason for a program with this exit status and output."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     refused = _REFUSED.search(said)
@@ -157,7 +157,7 @@ def judged(status: int | None, said: str) -> tuple[str, str]:
 
 
 def summary(tests: list[Outcome]) -> str:
-    """Counts, and the reasons of what did not pass."""
+    """Counts, and the reasons of programs that did not pass."""
     return suite_runner.table(tests)
 
 
@@ -180,5 +180,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        # What was kept up to here is in the file.
+        # The results so far are in the file.
         sys.exit(128 + signal.SIGINT)

@@ -1,9 +1,9 @@
-"""One module of numba-cuda's test-suite, in this process: a line of JSON for each thing done.
+"""One module of numba-cuda's test-suite in this process, with a line of JSON for each step.
 
     python -m cudasync run bench/numba_module.py MODULE RECORD [SKIP ...]
 
-RECORD is written as it goes, so that what was running when a process died is known: `begun` without
-an outcome. Tests named after RECORD are left out. Called by numba_suite.py.
+RECORD is written as the run goes on, so that it shows what ran when a process died: `begun` without
+an outcome. Tests named after RECORD are left out. numba_suite.py calls this program.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import suite_record
 
 
 class Recorder(unittest.TestResult):
-    """Writes each outcome down at once."""
+    """Writes down each outcome at once."""
 
     def __init__(self, record: IO[str]) -> None:
         super().__init__()
@@ -48,11 +48,11 @@ class Recorder(unittest.TestResult):
         self._failed("failed", error)
 
     def addError(self, test: unittest.TestCase, error: Any) -> None:
-        if error[0].__name__ == "Skipped":  # pytest's, which unittest does not know.
+        if error[0].__name__ == "Skipped":  # pytest's exception, which unittest does not know
             self.addSkip(test, str(error[1]))
             return
         if not isinstance(test, unittest.TestCase) or not hasattr(test, "_testMethodName"):
-            # The set-up of a class or module: all of its tests are missing.
+            # The set-up of a class or module failed, so all of its tests are missing.
             self.write(
                 test=test.id(), outcome="failed", reason=suite_record.last_line(error), seconds=0
             )
@@ -70,7 +70,7 @@ class Recorder(unittest.TestResult):
         self._outcome = ("failed", "succeeds, and was expected to fail", "")
 
     def _failed(self, outcome: str, error: Any) -> None:
-        # A fault has ended the context, as on a GPU: what comes after it needs a new process.
+        # A fault ends the context, as on a GPU. Later tests need a new process.
         self.shouldStop = self.shouldStop or suite_record.is_lost()
         trace = "".join(traceback.format_exception(*error))
         self._outcome = (outcome, suite_record.last_line(error), trace[-6000:])
@@ -85,7 +85,7 @@ def flat(suite: unittest.TestSuite) -> list[unittest.TestCase]:
 
 
 def main(module: str, path: str, *skipped: str) -> int:
-    """Run what was not skipped; the exit status is 0 unless the process itself fails."""
+    """Run the tests that are not skipped; the exit status is 0 unless the process itself fails."""
     with open(path, "a", encoding="utf-8") as record:
         recorder = Recorder(record)
         try:

@@ -25,7 +25,7 @@ from checkout import ROOT
 CHILD = ROOT / "bench" / "numba_module.py"
 TESTS = "numba/cuda/tests"
 PREFIX = "numba.cuda.tests."
-# Benchmarks want a plugin of pytest's, and the simulator is another device.
+# Benchmarks need a pytest plugin, and the simulator is another device.
 LEFT_OUT = {"benchmarks", "cudasim"}
 
 
@@ -52,7 +52,7 @@ def facts() -> dict[str, object]:
 
 
 def modules() -> list[str]:
-    """The suite's modules, by the names under which they are imported."""
+    """The suite's modules, by their import names."""
     spec = find_spec("numba_cuda")
     if spec is None or not spec.submodule_search_locations:
         sys.exit("numba-cuda is not installed")
@@ -69,5 +69,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        # What was kept up to here is in the file.
+        # The results so far are in the file.
         sys.exit(128 + signal.SIGINT)

@@ -1,6 +1,6 @@
-"""NumPy as the standard's suite would see it if it had no complex dtypes: the peer of cudasync.xp.
+"""NumPy as it would look without complex dtypes: the peer of cudasync.xp in the standard's suite.
 
-Both are asked the same: what of the suite is about complex numbers is left out for both.
+Both get the same tests: those of complex numbers are left out for both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def __dir__() -> list[str]:
 
 
 class _Info:
-    """NumPy's `__array_namespace_info__`, without what is left out."""
+    """NumPy's `__array_namespace_info__`, without the dtypes that are left out."""
 
     def __init__(self) -> None:
         self._info = numpy.__array_namespace_info__()

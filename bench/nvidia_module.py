@@ -1,10 +1,10 @@
-"""One file of NVIDIA's tests, in this process: a line of JSON for each thing done.
+"""One file of NVIDIA's tests in this process, with a line of JSON for each step.
 
     python -m cudasync run bench/nvidia_module.py FILE RECORD [SKIP ...]
 
-FILE is from the checkout that NVIDIA_CHECKOUT names. What tests are told of themselves is pytest's;
-beside it stands how many commands a test gave to a stream or to a capture. Tests named after RECORD
-are left out. Called by nvidia_suite.py.
+FILE is from the checkout that NVIDIA_CHECKOUT names. Outcomes are pytest's. The record also has the
+number of commands that a test gave to a stream or to a capture. Tests named after RECORD are left
+out. nvidia_suite.py calls this program.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from checkout import ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What NVIDIA's bindings have in their tree and not in their wheel.
+# The module that NVIDIA's bindings have in their tree, but not in their wheel.
 _HELPERS = "cuda.bindings._test_helpers"
 
 
 class Recorder:
-    """A plugin of pytest's that writes each outcome down at once."""
+    """A pytest plugin that writes down each outcome at once."""
 
     def __init__(self, record: IO[str], prefix: str, skipped: set[str]) -> None:
         self._record = record
@@ -64,7 +64,7 @@ class Recorder:
             reason = "fails as expected" if expected else _reason(report.longrepr)
             self._outcome = ("passed" if expected else "skipped", reason, "")
         elif report.outcome == "failed":
-            # A fault has ended the context, as on a GPU: what comes after it needs a new process.
+            # A fault ends the context, as on a GPU. Later tests need a new process.
             self.is_lost = self.is_lost or suite_record.is_lost()
             if call.excinfo is None:
                 self._outcome = ("failed", "succeeds, and was expected to fail", "")
@@ -93,14 +93,14 @@ class Recorder:
 
 
 enqueued = [0]
-"""How many commands the process has given to streams and captures so far."""
+"""The number of commands that the process has given to streams and captures so far."""
 
 
 def count_commands() -> None:
-    """Count what is enqueued from now on, whoever executes it."""
+    """Count the commands enqueued from now on, whichever thread executes them."""
     from cudasync.softgpu.core.streams.dependency_tracking import Chains
 
-    # Records of events and waits for them are often no commands of their own.
+    # Event records and event waits are often no commands of their own.
     for verb in ("enqueue", "record", "hold"):
         setattr(Chains, verb, _counting(getattr(Chains, verb)))
 
@@ -114,7 +114,7 @@ def _counting(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def find_helpers(checkout: Path) -> None:
-    """Let the tests import what is only in the tree of the bindings."""
+    """Let the tests import the module that is only in the tree of the bindings."""
     folder = checkout.joinpath("cuda_bindings", *_HELPERS.split("."))
     if importlib.util.find_spec(_HELPERS) is not None or not folder.is_dir():
         return
@@ -129,22 +129,22 @@ def find_helpers(checkout: Path) -> None:
 
 
 def _reason(said: object) -> str:
-    """Why something was skipped, or could not be collected, in a line."""
+    """The reason of a skip or of a failed collection, in one line."""
     text = str(said[2]) if isinstance(said, tuple) else str(said)
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return lines[-1].strip().removeprefix("Skipped: ")[:500] if lines else ""
 
 
 def main(file: str, path: str, *skipped: str) -> int:
-    """Run what was not skipped; the exit status is 0 unless the process itself fails."""
+    """Run the tests that are not skipped; the exit status is 0 unless the process itself fails."""
     checkout = Path(os.environ["NVIDIA_CHECKOUT"])
-    # The package's folder is the root, as its own pytest.ini and conftest.py have it.
+    # The root is the package's folder, as its own pytest.ini and conftest.py expect.
     package, _, inside = file.partition("/")
     find_helpers(checkout)
     count_commands()
     os.chdir(checkout / package)
-    # Last, since a module of theirs may be called as one of our benches is; processes that a test
-    # starts import this file again, and what it imports.
+    # Our folder comes last, because a module of theirs may have the name of a bench. Processes that
+    # a test starts import this file and its imports again.
     sys.path.remove(str(ROOT / "bench"))
     sys.path.append(str(ROOT / "bench"))
     with open(path, "a", encoding="utf-8") as record:
@@ -165,5 +165,5 @@ def main(file: str, path: str, *skipped: str) -> int:
 if __name__ == "__main__":
     sys.exit(main(*sys.argv[1:]))
 if __name__ == "__mp_main__":
-    # A process that a test spawned: before the test's own module is imported there.
+    # A test spawned this process, and its own module is imported after this line.
     find_helpers(Path(os.environ["NVIDIA_CHECKOUT"]))

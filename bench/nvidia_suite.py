@@ -28,13 +28,13 @@ from suite_runner import Outcome
 
 CHILD = ROOT / "bench" / "nvidia_module.py"
 PACKAGES = ("cuda_bindings", "cuda_core")
-# Tests of how the packages are built, of libraries that are not CUDA's driver, and those that run
-# the examples, which are run here one by one.
+# Tests of the packages' builds, of libraries other than CUDA's driver, and tests that run the
+# examples, which are run here one by one.
 LEFT_OUT = {
     *("test_cufile.py", "test_legacy_cufile.py", "test_cudla_bindings.py", "test_build_hooks.py"),
     *("test_examples.py", "test_basic_examples.py", "test_cython.py"),
 }
-# With this exit status an example of theirs says that the machine is not for it.
+# With this exit status an example reports that the machine does not suit it.
 _NOT_FOR_THIS = 100
 
 
@@ -80,7 +80,7 @@ def facts(checkout: Path) -> dict[str, object]:
 
 
 def files(checkout: Path) -> list[str]:
-    """The tests and the examples, as paths within the checkout."""
+    """The tests and the examples, as paths relative to the checkout."""
     found = []
     for package in PACKAGES:
         found += sorted((checkout / package / "tests").rglob("test_*.py"))
@@ -89,7 +89,7 @@ def files(checkout: Path) -> list[str]:
 
 
 def run_example(checkout: Path, file: str, deadline_s: float, variables: dict[str, str]) -> Outcome:
-    """Run one example to its end; skipped where it wants a package, or says so by itself."""
+    """Run one example to its end. It is skipped if it lacks a package, or says so itself."""
     missing = missing_packages((checkout / file).read_text(encoding="utf-8"))
     if missing:
         reason = f"wants {', '.join(missing)}, not installed"
@@ -103,7 +103,7 @@ def run_example(checkout: Path, file: str, deadline_s: float, variables: dict[st
 
 
 def missing_packages(text: str) -> list[str]:
-    """What a script's own metadata (PEP 723) asks for and is not installed."""
+    """The packages that a script's own metadata (PEP 723) asks for and that are not installed."""
     found = re.search(r"^# dependencies = \[(.*?)\]", text, re.MULTILINE | re.DOTALL)
     names = re.findall(r"[\"']([A-Za-z0-9_.-]+)", found[1]) if found else []
     return [name for name in names if not _is_installed(name)]
@@ -118,7 +118,7 @@ def _is_installed(name: str) -> bool:
 
 
 def table(tests: list[Outcome]) -> str:
-    """Counts apart for examples and for tests that enqueue nothing, then the reasons."""
+    """Separate counts for examples and for tests that enqueue nothing, then the reasons."""
     examples = [test for test in tests if "/examples/" in str(test["test"])]
     others = [test for test in tests if "/examples/" not in str(test["test"])]
     working = [test for test in others if test.get("enqueued") != 0]
@@ -136,5 +136,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        # What was kept up to here is in the file.
+        # The results so far are in the file.
         sys.exit(128 + signal.SIGINT)

@@ -1,6 +1,6 @@
-"""Imported before NumPy by a bench whose threads are its own: NumPy's BLAS gets one.
+"""Limits NumPy's BLAS to one thread, for benches with their own threads; imported before NumPy.
 
-OpenBLAS and its like read these variables when they are loaded, and never again.
+OpenBLAS and similar libraries read these variables only when they are loaded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sample photographs that installed packages ship, and what a pipeline makes of one."""
+"""The sample photographs of installed packages, and a pipeline's function for one of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image
 
 SIDE = 224
 
-# By package: a portrait by the US Navy, a temple and a flower.
+# By package: a portrait by the US Navy; a temple and a flower.
 _SAMPLES = {
     "matplotlib": ["mpl-data/sample_data/grace_hopper.jpg"],
     "sklearn": ["datasets/images/china.jpg", "datasets/images/flower.jpg"],
@@ -18,10 +18,10 @@ _SAMPLES = {
 
 
 def paths(count: int) -> list[str]:
-    """So many paths: the photographs that are here, over and over. FileNotFoundError for none."""
+    """`count` paths, which repeat the installed photographs. FileNotFoundError without any."""
     found = []
     for package, names in _SAMPLES.items():
-        # Found without importing the package.
+        # This finds the files without importing the package.
         spec = importlib.util.find_spec(package)
         folders = spec.submodule_search_locations if spec else None
         found += [Path(folder, name) for folder in folders or () for name in names]
@@ -32,6 +32,6 @@ def paths(count: int) -> list[str]:
 
 
 def decode(path: str) -> np.ndarray:
-    """(224, 224, 3) uint8."""
+    """The photograph as (224, 224, 3) uint8."""
     with Image.open(path) as image:
         return np.array(image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR))

@@ -1,8 +1,7 @@
-"""What both sides of bench_driver work on: one stream, event, buffer and three kernels.
+"""The objects of both sides of bench_driver: one stream, event, buffer and three kernels.
 
-Library and baseline use the very same objects, so that what differs between them is only how
-the call is made. The kernels each add one to a counter: reading it back tells how many of the
-launches really ran.
+Library and baseline use the same objects, so that only the form of the call differs. Each kernel
+adds one to a counter. The counter shows how many launches really ran.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 COPY_BYTES = 1024
 
-# The counter comes as a parameter where there are any, else it is the module's own variable.
+# The counter is a parameter if the kernel has any; otherwise it is the module's own variable.
 _HEAD = """
 .version 6.4
 .target sm_75
@@ -49,7 +48,8 @@ _LAUNCH_N = """
 }}
 """
 
-# The parameter types of the kernels that have some: pointers, counts and factors, as kernels do.
+# The parameter types of the kernels that have any: pointers, counts and factors, as in usual
+# kernels.
 TYPES = {
     "launch_3": ("u64", "u32", "f32"),
     "launch_8": ("u64", "u64", "u64", "u32", "u32", "f32", "f32", "s32"),
@@ -68,7 +68,7 @@ def ptx() -> str:
 
 
 class Rig:
-    """The objects under the calls; everything is closed when `closing` is."""
+    """The objects of the calls. Everything is closed with `closing`."""
 
     def __init__(self, closing: ExitStack) -> None:
         self.device = cs.Device(0)
@@ -79,7 +79,7 @@ class Rig:
         self.counter = cs.DeviceBuffer(4, self.device)
         for owned in (self.stream, self.event, self.target, self.counter):
             closing.callback(owned.close)
-        closing.callback(self.drain)  # closed first: nothing is freed under running work
+        closing.callback(self.drain)  # first on closing: nothing is freed under running work
         self.source = cs.pinned_empty((COPY_BYTES,), np.uint8)
         self.source[:] = np.arange(COPY_BYTES) % 251
         self._back = cs.pinned_empty((COPY_BYTES,), np.uint8)
@@ -88,11 +88,11 @@ class Rig:
         self.drain()
 
     def drain(self) -> None:
-        """Let the stream do all that is queued."""
+        """Wait until the stream has done all queued work."""
         self.stream.synchronize()
 
     def arguments(self, name: str) -> tuple[object, ...]:
-        """Values for a kernel's parameters, as a program would have them at hand."""
+        """Values for a kernel's parameters, of the types that a program has."""
         makers = {
             "u64": lambda number: self.counter,
             "u32": lambda number: np.uint32(1000 + number),
@@ -109,7 +109,7 @@ class Rig:
         return int(self._back[:4].view(np.uint32)[0])
 
     def copied(self) -> int:
-        """The sum of the bytes that the last copies left on the device."""
+        """The sum of the bytes that the last copies wrote on the device."""
         cs.memcpy_async(self._back, self.target, stream=self.stream)
         self.drain()
         return int(self._back.sum())

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 RANKS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 SIZES = {"64 KiB": 64 << 10, "25 MiB": 25 << 20, "400 MiB": 400 << 20}
-# By --measure, 2026-11-26, Open MPI 5 on two cores that others used, too: the least of many.
+# Measured by --measure, 2026-11-26, Open MPI 5 on two shared cores: the least of many.
 LINKS = {
     "shared memory": Link(latency_s=0.8e-6, bandwidth=4.5e9, summing=7.4e9),
     "TCP": Link(latency_s=5.6e-6, bandwidth=0.33e9, summing=7.4e9),
 }
-# A step: so many bytes of gradients, in so many buckets, beside so many seconds of compute.
+# A step: bytes of gradients, number of buckets, and seconds of compute.
 GRADIENTS, BUCKETS, COMPUTE_S = 100 << 20, 4, (1.0, 0.1)
 
 
 def algorithms(link: Link, ranks: int) -> dict[str, Callable[[float], float]]:
-    """Each one's seconds by bytes."""
+    """The seconds of each algorithm as a function of the bytes."""
     return {
         "ring": lambda size: ring(link, ranks, size),
         "tree": lambda size: tree(link, ranks, size),
@@ -46,7 +46,7 @@ def algorithms(link: Link, ranks: int) -> dict[str, Callable[[float], float]]:
 
 
 def report(link: Link) -> dict[str, object]:
-    """Times in ms, crossovers in bytes, and how much of a step is compute; by number of ranks."""
+    """Times in ms, crossovers in bytes, and the share of compute in a step, by number of ranks."""
     times: dict[str, object] = {name: {} for name in SIZES}
     crossovers, steps = {}, {}
     for ranks in RANKS:
@@ -85,7 +85,7 @@ def as_text(found: dict[str, object]) -> str:
 
 
 def table(title: str, rows: dict[int, dict[str, object]], form: Callable[..., str]) -> list[str]:
-    """A line for each number of ranks."""
+    """A table with a line for each number of ranks."""
     heads = list(next(iter(rows.values())))
     lines = ["", f"{title:<26}" + "".join(f"{head:>20}" for head in heads)]
     for ranks, row in rows.items():
@@ -110,7 +110,7 @@ def in_bytes(size: float | None) -> str:
 def measure() -> Link | None:
     """The link of two ranks, each of which calls this; None on the second.
 
-    The least of many round trips, halved: what nothing else disturbed.
+    The result is half of the least of many round trips, which nothing else disturbed.
     """
     from mpi4py import MPI
 
@@ -144,7 +144,7 @@ def measure() -> Link | None:
 
 
 def chosen(options: argparse.Namespace) -> list[Link] | None:
-    """The links asked for; None on a rank that has nothing to say."""
+    """The links that the options select; None on the rank that prints nothing."""
     if options.measure:
         link = measure()
         return None if link is None else [link]

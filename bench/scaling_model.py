@@ -1,8 +1,8 @@
-"""All-reduce on many ranks, message by message; what `scaling.py` asks for sizes and ranks.
+"""All-reduce on many ranks, simulated message by message, for `scaling.py`.
 
-A message leaves when its sender has what it sends, it takes latency and bytes over bandwidth, and
-its receiver adds it up before it goes on. A rank sends and receives at once, on a line each. The
-network between has no limit of its own, so nothing here is said of crowded switches.
+A message leaves when its sender has the data. It takes the latency, plus bytes over bandwidth. The
+receiver adds the data before it goes on. A rank sends and receives at once, on a line for each. The
+network has no limit of its own, so the model does not cover crowded switches.
 
 `begins` has the moment at which each rank is ready, for ranks that are late.
 """
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Link:
-    """Between any two ranks: seconds for an empty message, bytes a second, and how many bytes a
-    second a rank adds up."""
+    """A link between any two ranks: latency in seconds, bandwidth and summing in bytes a second."""
 
     latency_s: float
     bandwidth: float
@@ -34,15 +33,17 @@ class Link:
 
 
 def ring(link: Link, ranks: int, size: float, begins: Sequence[float] | None = None) -> float:
-    """The moment when all have the sum: each rank sends a part to its neighbour, `ranks - 1` times
-    to add up, and as often to hand out."""
+    """The moment when all ranks have the sum, by a ring.
+
+    Each rank sends a part to its neighbour, `ranks - 1` times to add up, and as often to hand out.
+    """
     part = size / ranks
     if begins is None:
-        # All ranks do the same at the same moments: one stands for all.
+        # All ranks do the same at the same moments, so one rank stands for all.
         return (ranks - 1) * (2 * link.message(part) + part / link.summing)
     now = _moments(ranks, begins)
     for step in range(2 * (ranks - 1)):
-        # Its own part of the step before has to be done, and its neighbour's be there.
+        # The rank must have finished its previous step, and its neighbour's part must have arrived.
         now = np.maximum(np.roll(now, 1), now) + link.message(part)
         if step < ranks - 1:
             now += part / link.summing
@@ -50,7 +51,7 @@ def ring(link: Link, ranks: int, size: float, begins: Sequence[float] | None = N
 
 
 def tree(link: Link, ranks: int, size: float, begins: Sequence[float] | None = None) -> float:
-    """The same by pairs, pairs of pairs and so on, which add up all of it, and the way back."""
+    """The same by a tree: pairs, pairs of pairs and so on add up everything, then send it back."""
     now = _moments(ranks, begins)
     distance = 1
     while distance < ranks:
@@ -63,7 +64,7 @@ def tree(link: Link, ranks: int, size: float, begins: Sequence[float] | None = N
     while distance < ranks:
         senders = np.arange(min(distance, ranks - distance))
         has[senders + distance] = has[senders] + link.message(size)
-        # A sender's line is its own again once the bytes are out.
+        # A sender's line is free again once the bytes are out.
         has[senders] += size / link.bandwidth
         distance *= 2
     return float(has.max())
@@ -76,20 +77,26 @@ def server(
     servers: int = 1,
     begins: Sequence[float] | None = None,
 ) -> float:
-    """The same by servers, processes of their own with the keys spread over them: they add up what
-    all push as it comes, and then send it to all. Each rank begins with another server."""
+    """The same by servers in separate processes, with the keys spread over them.
+
+    The servers add up the pushes of all ranks as they come, and then send the sum to all. Each rank
+    begins with another server.
+    """
     part = size / servers
     line = added = 0.0
     for begin in np.sort(_moments(ranks, begins)):
         line = max(line, begin) + part / link.bandwidth
         added = max(line + link.latency_s, added) + part / link.summing
-    # A rank's line takes what all servers send to it; a server's, what it sends to all ranks.
+    # A rank's line takes the messages of all servers. A server's line takes its messages to all
+    # ranks.
     return float(added + max(ranks * part, size) / link.bandwidth + link.latency_s)
 
 
 def crossover(first: Cost, second: Cost) -> float | None:
-    """The bytes from which on the first is the quicker one; None where it never is below a TiB, 0
-    where it is for any size."""
+    """The bytes from which on the first algorithm is faster.
+
+    None if it is never faster below a TiB; 0 if it is faster at any size.
+    """
     low, high = 1.0, float(1 << 40)
     if first(low) <= second(low):
         return 0.0
@@ -105,8 +112,11 @@ def crossover(first: Cost, second: Cost) -> float | None:
 
 
 def step(reduce: Cost, compute_s: float, size: float, buckets: int) -> float:
-    """Seconds of a step of DataParallel: backward is two thirds of the compute, buckets become
-    ready one after the other while it goes on, and are reduced in turn."""
+    """Seconds of a step of DataParallel.
+
+    Backward is two thirds of the compute. Buckets become ready one after another while backward
+    goes on, and are reduced in turn.
+    """
     forward, done = compute_s / 3, 0.0
     for number in range(1, buckets + 1):
         ready = forward + (compute_s - forward) * number / buckets

@@ -1,6 +1,7 @@
-"""What `scipy_suite.py` asks of SciPy and scikit-learn: functions that take array API inputs.
+"""The functions of SciPy and scikit-learn that `scipy_suite.py` calls, with their inputs.
 
-Each is called with NumPy's arrays and with ours. Imported only where both libraries are there.
+Each function takes array API inputs, and is called with NumPy's arrays and with ours. This file is
+imported only if both libraries are installed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TABLE, OTHER = _numbers.random((40, 3)), _numbers.random((40, 3))
 ROW, SECOND = TABLE[:, 0].copy(), OTHER[:, 0].copy()
 TRUE, GUESSED = _numbers.integers(0, 2, 40), _numbers.integers(0, 2, 40)
 
-# A function, and the arrays that it is called with.
+# A function, and its array arguments.
 Case = tuple["Callable[..., Any]", tuple[np.ndarray, ...]]
 
 CASES: dict[str, Case] = {}

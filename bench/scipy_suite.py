@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# Before SciPy is imported.
+# This must precede the import of SciPy.
 os.environ["SCIPY_ARRAY_API"] = "1"
 
 import machine
@@ -75,7 +75,7 @@ def place(word: str) -> Any:
 
 
 def asked(cases: Mapping[str, Case], device: Any) -> list[Outcome]:
-    """What came of each function on arrays of this device."""
+    """The outcome of each function on arrays of this device."""
     found = []
     for name, case in cases.items():
         reason = judged(case, device)
@@ -85,7 +85,7 @@ def asked(cases: Mapping[str, Case], device: Any) -> list[Outcome]:
 
 
 def judged(case: Case, device: Any) -> str:
-    """Why the answer is not NumPy's; nothing where it is."""
+    """The reason why the answer differs from NumPy's, or ""."""
     function, arrays = case
     expected = np.asarray(function(*arrays))
     try:

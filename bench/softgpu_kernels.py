@@ -1,9 +1,9 @@
-"""The kernels of bench_softgpu as text: PTX that is kept, and anew from NVRTC where that is there.
+"""The kernels of bench_softgpu as PTX text: kept, or made again by NVRTC if it is installed.
 
     python bench/softgpu_kernels.py        writes softgpu_kernels.ptx again
 
-As a program it also says what a first compile costs: `--first NAME` prints the milliseconds from
-the kernel's source to machine code in a process that has compiled something else before.
+With `--first NAME` the program prints the cost of a first compile. This is the milliseconds from
+the kernel's source to machine code, in a process that has compiled another kernel before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCE = Path(__file__).with_suffix(".cu")
 TEXT = Path(__file__).with_suffix(".ptx")
 TARGET = b"--gpu-architecture=compute_75"
 
-# Threads of a block; what a kernel is compiled for.
+# The shape of a block, for which each kernel is compiled.
 BLOCKS: dict[str, tuple[int, int, int]] = {
     "saxpy": (256, 1, 1),
     "grid_stride": (256, 1, 1),
@@ -49,7 +49,7 @@ def section(name: str) -> str:
 
 
 def ptx_of(source: str) -> str:
-    """What NVRTC makes of CUDA C++. ImportError or RuntimeError where there is no NVRTC."""
+    """The PTX that NVRTC makes of CUDA C++. ImportError or RuntimeError without NVRTC."""
     from cuda.bindings import nvrtc
 
     status, program = nvrtc.nvrtcCreateProgram(source.encode(), b"bench.cu", 0, [], [])
@@ -66,7 +66,7 @@ def ptx_of(source: str) -> str:
 
 
 def first_compile_ms(name: str) -> float:
-    """From source to machine code; another kernel has shown before where everything is."""
+    """The milliseconds from source to machine code. Another kernel is compiled first, untimed."""
     for each in ("saxpy" if name != "saxpy" else "scan", name):
         start = time.perf_counter()
         kernel = compile_module(parse(ptx_of(section(each)))).kernels[each]

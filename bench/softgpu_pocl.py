@@ -1,7 +1,7 @@
 """The kernels of bench_softgpu on PoCL, which runs OpenCL C on the processor.
 
-The CUDA C++ of softgpu_kernels.cu, section by section, with CUDA's words exchanged for OpenCL's; so
-both compilers get the same algorithm. Needs pyopencl and PoCL's driver (on Debian the package
+This translates the CUDA C++ of softgpu_kernels.cu section by section, word by word, so that both
+compilers get the same algorithm. It needs pyopencl and PoCL's driver (on Debian the package
 pocl-opencl-icd).
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from softgpu_work import Work
 
-# Fused products and fast division as NVRTC has them, no more: results are compared.
+# Fused products and fast division as in NVRTC, and no more, because results are compared.
 OPTIONS = ["-cl-mad-enable", "-cl-std=CL1.2"]
 
 _WORDS = {
@@ -27,9 +27,9 @@ _WORDS = {
     r"__device__": "",
     r"__shared__": "local",
     r"__syncthreads\(\)": "barrier(CLK_LOCAL_MEM_FENCE)",
-    # An array's size has to be a constant, which a const is not in C.
+    # An array's size must be a constant, and a C const is none.
     r"const int (\w+) = (\d+);": r"enum { \1 = \2 };",
-    # A type there.
+    # `half` is a type in OpenCL.
     r"\bhalf\b": "half_",
     r"\b(sqrt|rsqrt|exp|log|fabs)f\(": r"\1(",
     r"make_float4\(": "(float4)(",
@@ -51,7 +51,7 @@ def opencl(name: str) -> str:
     text = softgpu_kernels.section(name)
     for pattern, word in _WORDS.items():
         text = re.sub(pattern, word, text)  # type: ignore[arg-type]
-    # Pointers among a kernel's parameters point to global memory.
+    # Pointers in a kernel's parameters point to global memory.
     return re.sub(
         r"(?<=kernel void )[^)]*",
         lambda found: re.sub(r"(\w[\w ]*\*)", r"global \1", found[0]),
@@ -60,7 +60,7 @@ def opencl(name: str) -> str:
 
 
 class PoCL:
-    """PoCL's processor, and the kernels compiled for it. ImportError where there is none."""
+    """PoCL's processor, and the kernels compiled for it. ImportError if there is none."""
 
     def __init__(self) -> None:
         import pyopencl
@@ -78,7 +78,7 @@ class PoCL:
         self._queue = pyopencl.CommandQueue(self._context)
 
     def launcher(self, work: Work) -> Callable[[], None]:
-        """Launches the kernel of `work` on its arrays, where they lie, and waits for it."""
+        """A launch of the kernel of `work` on its arrays, in place, and the wait for it."""
         cl, queue = self._cl, self._queue
         block = softgpu_kernels.BLOCKS[work.kernel]
         threads = tuple(many * size for many, size in zip(work.grid, block, strict=True))
@@ -92,8 +92,8 @@ class PoCL:
             work.clear()
             cl.enqueue_nd_range_kernel(queue, kernel, threads, block)
             for array in work.outputs:
-                # Nothing is copied; OpenCL wants it said that the host looks. That a buffer stays
-                # is up to whoever made it: a kernel does not keep what it was given.
+                # Nothing is copied, but OpenCL requires a notice that the host reads. The maker of
+                # a buffer must keep it alive: a kernel does not keep its arguments.
                 buffer = buffers[id(array)]
                 mapped, _ = cl.enqueue_map_buffer(queue, buffer, read, 0, array.shape, array.dtype)
                 mapped.base.release(queue)

@@ -1,8 +1,8 @@
-"""The work of bench_softgpu as NumPy does it, and as numba does it on all processors.
+"""The work of bench_softgpu in NumPy, and in numba on all processors.
 
-Each in the way that is natural for a processor, not in a GPU's: sums run through, a histogram for
-each thread. A module of functions under the kernels' names; numba's are made by `numba_functions`,
-since numba need not be there.
+Each function works in the way that is natural for a processor, not for a GPU: sequential sums, and
+a histogram for each thread. The functions have the names of the kernels. `numba_functions` makes
+numba's functions, because numba need not be installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ F = np.float32
 
 
 class NumPy:
-    """None is written with loops over elements; what has no other way is not here."""
+    """NumPy's functions. None loops over elements; work that needs such a loop is left out."""
 
     @staticmethod
     def saxpy(a, x, y):
@@ -80,7 +80,7 @@ def _below(d):
 
 
 def numba_functions() -> dict[str, Any]:
-    """numba's functions by kernel; ImportError where it is not installed."""
+    """numba's functions by kernel; ImportError if numba is not installed."""
     import numba
     from numba import njit, prange
 

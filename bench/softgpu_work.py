@@ -1,7 +1,7 @@
-"""What bench_softgpu's cases work on: arrays, shapes of launches, and results to be compared with.
+"""The arrays, launch shapes and reference results of bench_softgpu's cases.
 
-A result agrees where it is within a tolerance of a reference made by NumPy; its checksum is then
-the reference's, so that contenders which round differently still have equal ones.
+A result is right if it is within a tolerance of NumPy's reference. Its checksum is then that of the
+reference, so that contenders with different rounding have equal checksums.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
     from harness import Session
 
 SEED = 7
-# What cuMemAlloc promises, in bytes; where vectors lie across lines of memory each costs two.
+# The alignment that cuMemAlloc promises, in bytes. A vector across two lines of memory costs two.
 ALIGNMENT = 256
-# Of Mandelbrot's pixels, how many may differ: those whose path contraction of products changes.
+# The share of Mandelbrot's pixels that may differ, because contraction of products changes them.
 FEW = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One case: a launch, what rivals are called with, and what must come out."""
+    """One case: a launch, the rivals' arguments, and the expected results."""
 
     case: str
     kernel: str
     grid: tuple[int, int, int]
-    arguments: Sequence[Any]  # of the kernel
+    arguments: Sequence[Any]  # the kernel's arguments
     rival: str
     rival_arguments: Sequence[Any]
     outputs: Sequence[np.ndarray]
     reference: Callable[[], Sequence[np.ndarray]]
     tolerance: float = 1e-4
-    result: Callable[[np.ndarray], Any] = np.asarray  # of an output, what is compared
-    clear: Callable[[], None] = lambda: None  # what each launch needs before it; timed
+    result: Callable[[np.ndarray], Any] = np.asarray  # the part of an output that is compared
+    clear: Callable[[], None] = lambda: None  # the preparation of each launch; timed
 
     def checksum_of(self, action: Callable[[], object]) -> Callable[[], int]:
-        """The checksum of what `action` leaves: the reference's where they agree."""
+        """The checksum of the results of `action`: the reference's if they agree."""
 
         def checksum() -> int:
             wanted = self.reference()
@@ -67,7 +67,7 @@ class Work:
 
 
 def all_work(session: Session) -> Iterator[Work]:
-    """The fifteen cases, on arrays that they share where they can."""
+    """The fifteen cases, which share arrays where they can."""
     draw = np.random.default_rng(SEED)
     side = session.parameter("side", small=64, large=4096)
     count = side * side
@@ -118,7 +118,7 @@ def all_work(session: Session) -> Iterator[Work]:
 
 
 def placed(array: np.ndarray) -> np.ndarray:
-    """A copy at a multiple of 256, where a GPU's allocations begin; NumPy's begin at any of 16."""
+    """A copy at a multiple of 256 bytes, like a GPU's allocation. NumPy aligns to 16 bytes."""
     memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     found = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -185,7 +185,7 @@ def _made(function: Callable[..., None], x: np.ndarray) -> np.ndarray:
 
 
 def _mandelbrot(size: int, limit: int) -> np.ndarray:
-    """Steps of each pixel; those that have left are not looked at again."""
+    """The steps of each pixel. Pixels that have escaped are not computed further."""
     scale = np.float32(3) / np.float32(size)
     line = np.arange(size, dtype=np.float32) * scale
     cr = np.tile(line - np.float32(2), size)

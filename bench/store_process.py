@@ -1,4 +1,4 @@
-"""One process of bench_kvstore: does what it is told to, again and again, and says how long.
+"""One process of bench_kvstore: it repeats what the bench orders, and reports the time.
 
     python -m cudasync launch -n 2 bench/store_process.py store|bare ADDRESS
     python bench/store_process.py ray ADDRESS
@@ -28,7 +28,7 @@ RATE = np.float32(0.5)
 
 
 def update(value: np.ndarray, gradient: np.ndarray) -> None:
-    """By hand, in place; the gradient is scratch."""
+    """Update by hand, in place; the gradient serves as scratch memory."""
     np.multiply(gradient, RATE, out=gradient)
     np.subtract(value, gradient, out=value)
 
@@ -43,13 +43,13 @@ class Process:
         self.folder = folder
 
     def prepare(self, nbytes: int) -> None:
-        """Make what the contenders work on, and clear it."""
+        """Make the contenders' arrays, and clear them."""
         self.nbytes = nbytes
         self.gradient = np.zeros(nbytes // 4, np.float32)
         self.out = np.zeros(nbytes // 4, np.float32)
 
     def take_part(self, name: str) -> str:
-        """The version of a peer that can be had; ImportError otherwise."""
+        """The version of an installed peer; ImportError otherwise."""
         return ""
 
     def run(self, name: str, nbytes: int, loops: int) -> float:
@@ -62,7 +62,7 @@ class Process:
         return time.perf_counter() - start
 
     def checksum(self, name: str, nbytes: int) -> int:
-        """Of the value after two pushes of numbers, to a value of zeros."""
+        """The checksum of the value after two pushes of numbers to a value of zeros."""
         self.prepare(nbytes)
         self.fill((np.arange(nbytes // 4) % 1000).astype(np.float32))
         for _ in range(2):
@@ -78,7 +78,7 @@ class Process:
         return self.out
 
     def close(self) -> None:
-        """What has to be said at the end."""
+        """Do what is necessary at the end: here nothing."""
 
 
 class Bare(ByGloo, Process):
@@ -143,7 +143,7 @@ class Bare(ByGloo, Process):
         self.world.Allreduce(self.gradient, self.out)
 
     def torch_sum(self) -> None:
-        """PyTorch sums in place; two ranks' zeros stay zeros."""
+        """PyTorch sums in place. The zeros of two ranks stay zeros."""
         self.last = "tensor"
         self.tensors[1].copy_(self.tensors[0])
         self.gloo.all_reduce(self.tensors[1])
@@ -164,7 +164,7 @@ class Bare(ByGloo, Process):
 
 
 class Store(Process):
-    """A worker of a "dist_async" store; on the rank that is its server this never returns."""
+    """A worker of a "dist_async" store. On the server's rank this never returns."""
 
     made: ClassVar[dict] = {}
 
@@ -201,7 +201,7 @@ class Store(Process):
 
 
 class Actors(Store):
-    """The same over Ray, and beside it an actor as one would write it."""
+    """The same over Ray, and an actor written by hand."""
 
     made: ClassVar[dict] = {"transport": "ray"}
 

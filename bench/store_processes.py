@@ -1,4 +1,4 @@
-"""The processes that bench_kvstore times, each told by a socket what to do."""
+"""The processes that bench_kvstore times. A socket sends orders to each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROGRAM = ROOT / "bench" / "store_process.py"
 
 
 class Job:
-    """`count` ranks of a part, or one process that MPI has nothing to do with."""
+    """`count` ranks of a part, or one process without MPI."""
 
     def __init__(self, closing: ExitStack, part: str, count: int, listening: int) -> None:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="cudasync-bench-"))
@@ -42,12 +42,12 @@ class Job:
         for _ in range(listening):
             line = closing.enter_context(listener.accept())
             found[line.recv()] = line
-        # By rank: the worker first.
+        # By rank, with the worker first.
         self._lines = [found[rank] for rank in sorted(found)]
         closing.callback(self._end)
 
     def ask(self, name: str, *arguments: object) -> object:
-        """What the worker answers, once all have; raises what one raised."""
+        """The worker's answer, once all have answered; raises the error of one of them."""
         for line in self._lines:
             line.send((name, *arguments))
         answers = [line.recv() for line in self._lines]
@@ -62,7 +62,7 @@ class Job:
 
 
 def lacking_mpi() -> str:
-    """Why there are no ranks here; nothing where there are."""
+    """The reason why there are no ranks here, or "" if there are."""
     try:
         import mpi4py  # noqa: F401
 
@@ -73,5 +73,5 @@ def lacking_mpi() -> str:
 
 
 def lacking_ray() -> str:
-    """Why there are no actors here; nothing where there are."""
+    """The reason why there are no actors here, or "" if there are."""
     return "" if importlib.util.find_spec("ray") else "No module named 'ray'"

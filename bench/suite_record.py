@@ -1,6 +1,6 @@
-"""What a process writes down of the tests that it runs: a line of JSON for each thing done.
+"""The record that a process writes of its tests: a line of JSON for each step.
 
-It is written as it goes, so that what was running when a process died is known: `begun` without an
+It is written as the run goes on, so that it shows what ran when a process died: `begun` without an
 outcome.
 """
 
@@ -11,7 +11,7 @@ import re
 import traceback
 from typing import IO, Any
 
-# From illegal address on, but for the few that refuse a call.
+# Errors from "illegal address" on are faults, except for a few that only refuse a call.
 _FIRST_FAULT = 700
 _CODE = re.compile(r"CUDA_ERROR_[A-Z_0-9]+")
 
@@ -22,14 +22,14 @@ def write(record: IO[str], **facts: object) -> None:
 
 
 def is_lost() -> bool:
-    """Whether the context of this thread can not be used any more."""
+    """True if the context of this thread is unusable."""
     from cuda.bindings import driver
 
     return driver.cuInit(0)[0] == 0 and driver.cuCtxSynchronize()[0].value >= _FIRST_FAULT
 
 
 def last_line(error: Any) -> str:
-    """The exception (type, value and traceback) in a line, and what the driver has to say of it."""
+    """The exception (type, value, traceback) in one line, with the driver's error codes."""
     lines = traceback.format_exception_only(error[0], error[1])
     text = next((line for line in lines if line.strip()), "").strip().splitlines()[0]
     chain: BaseException | None = error[1]

@@ -1,7 +1,7 @@
-"""Someone else's test-suite, a process for each module: what every such bench does alike.
+"""Runs a foreign test-suite, one process for each module: the common part of such benches.
 
-A process that dies or is not done by its deadline costs the test that it was at; the module goes
-on behind it in another one.
+If a process dies or misses its deadline, its current test has failed. The module goes on behind
+that test in another process.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 Outcome = dict[str, object]
-# The outcome that is no test's: what a check has found while they ran.
+# The outcome of a finding of checks, which belongs to no test.
 FOUND = "found"
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """What can be asked of every suite."""
+    """The options of every suite."""
     made = argparse.ArgumentParser(description=description.splitlines()[0])
     made.add_argument(
         "words", nargs="*", metavar="WORD", help="only modules with one of these in the name"
@@ -52,7 +52,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def checked(options: argparse.Namespace) -> dict[str, str]:
-    """The variables by which a process is checked, if that is asked for."""
+    """The environment variables that turn checks on, if the options ask for them."""
     return {"CUDASYNC_CHECKS": options.check} if options.check else {}
 
 
@@ -68,19 +68,19 @@ def go_through(
     known: dict[str, object],
     run: Callable[[str], list[Outcome]],
 ) -> list[Outcome]:
-    """Run the modules that are asked for, and keep what came of them as it goes."""
-    # So that a process under way ends with this one.
+    """Run the selected modules, and keep their outcomes as the run goes on."""
+    # SIGTERM also ends the running child process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     found = [m for m in modules if not options.words or any(w in m for w in options.words)]
     number, parts = (int(word) for word in options.part.split("/"))
     found = found[number - 1 :: parts]
-    # What a file has of other modules stays in it, so that a part can be run again.
+    # Results of other modules stay in the file, so that a part can be run again.
     kept: list[Outcome] = []
     if options.json and (options.words or parts > 1) and Path(options.json).exists():
         report = json.loads(Path(options.json).read_text(encoding="utf-8"))
         kept = [test for test in report["tests"] if not of_one(str(test["test"]), found)]
         if kept and report["commit"] != known["commit"]:
-            known["commit"] = None  # It is of no one commit.
+            known["commit"] = None  # The file has results of several commits.
     tests: list[Outcome] = []
     for number, module in enumerate(found, 1):
         began = monotonic()
@@ -107,7 +107,7 @@ def of_one(test: str, names: Sequence[str]) -> bool:
 
 
 def shortened(tests: list[Outcome]) -> list[Outcome]:
-    """In order, and without the tracebacks, which name files of the machine."""
+    """The tests in order and without tracebacks, which name files of this machine."""
     return [
         {key: value for key, value in test.items() if key != "trace"}
         for test in sorted(tests, key=lambda test: str(test["test"]))
@@ -117,10 +117,10 @@ def shortened(tests: list[Outcome]) -> list[Outcome]:
 def run_module(
     child: Path, module: str, deadline_s: float, variables: Mapping[str, str] | None = None
 ) -> list[Outcome]:
-    """What came of each test, in as many processes as it takes.
+    """The outcome of each test, in as many processes as necessary.
 
-    `child` is called with the module, a file to write down what is done, and the tests to leave
-    out, which are done. Of a test that is run again, the last run counts, also where it dies.
+    `child` is called with the module, a file for its record, and the finished tests, which it
+    leaves out. If a test runs again, its last run counts, even if the process dies.
     """
     outcomes: dict[str, Outcome] = {}
     findings: list[Outcome] = []
@@ -152,15 +152,15 @@ def run_module(
 
 
 def findings_in(module: str, said: str) -> list[Outcome]:
-    """What checks have told of a process, each finding as an outcome."""
+    """The findings of checks in a process's output, each as an outcome."""
     blocks = re.findall(r"^cudasync check: (\w+: .*(?:\n    .*)*)", said, re.MULTILINE)
-    # Without the folders of this machine.
+    # This removes the folders of this machine.
     said_of = (re.sub(r"/\S*/site-packages/", "", re.sub(r"\s*\n\s*", " | ", b)) for b in blocks)
     return [{"test": module, "outcome": FOUND, "reason": each} for each in said_of]
 
 
 class Ended:
-    """How a process ended, and what it said: its status is None where the deadline ended it."""
+    """The end of a process and its output. The status is None if the deadline ended it."""
 
     def __init__(self, status: int | None, said: str, deadline_s: float) -> None:
         self.status = status
@@ -191,7 +191,7 @@ def run_process(
 def end_of(
     command: Sequence[str], folder: Path | str, deadline_s: float, variables: Mapping[str, str]
 ) -> tuple[int | None, str]:
-    """The exit status, None where the deadline ended it, and all that the command said."""
+    """The exit status, or None if the deadline ended it, and the whole output of the command."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.Popen(
             command,
@@ -208,7 +208,7 @@ def end_of(
         except subprocess.TimeoutExpired:
             pass
         finally:
-            # Also after Ctrl-C: the process has a session of its own and does not hear it.
+            # The process has its own session, so it must also be killed after Ctrl-C.
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -220,7 +220,7 @@ _TOLD = ("failed", "refused", "lost", "skipped")
 
 
 def table(tests: list[Outcome], prefix: str = "") -> str:
-    """Counts, and the reasons of what failed and what was skipped, the most frequent first."""
+    """Counts, and the reasons of failures and skips, the most frequent first."""
     lines = [counted(tests)]
     for kind, title in (*((each, each) for each in _TOLD), (FOUND, "found by checks")):
         groups: dict[str, list[str]] = defaultdict(list)
@@ -235,7 +235,7 @@ def table(tests: list[Outcome], prefix: str = "") -> str:
 
 
 def counted(tests: list[Outcome], what: str = "tests") -> str:
-    """How many there are, and what came of them."""
+    """The number of tests, and their outcomes."""
     counts = Counter(str(test["outcome"]) for test in tests)
     tests = [test for test in tests if test["outcome"] != FOUND]
     ran = len(tests) - counts["skipped"]
@@ -249,7 +249,7 @@ def counted(tests: list[Outcome], what: str = "tests") -> str:
 
 
 def general(reason: str) -> str:
-    """A reason without what differs from test to test."""
+    """A reason without the parts that differ between tests."""
     reason = re.sub(r"0x[0-9a-f]+", "0x..", reason)
     reason = re.sub(r"_ZN\w+|\$\w+|%\w+", "..", reason)
     return re.sub(r"\d+", "N", reason)[:160]

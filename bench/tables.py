@@ -1,7 +1,7 @@
-"""Makes the tables: one run's result in, Markdown out.
+"""Makes the tables: the result of one run becomes Markdown.
 
-A table holds one run and never two: numbers of two runs differ by what else the machine was
-doing. Results that older programs kept are still shown; what they did not measure is left out.
+A table holds only one run, because numbers of two runs differ by the machine's other work. Results
+of older programs are still shown, without what those did not measure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def musts(reports: Sequence[dict]) -> str:
-    """Every promise of these runs beside what was measured; wishes are left to their own tables."""
+    """Every promise of these runs with its measured value. Wishes are only in their own tables."""
     lines = ["| bench | what | must | measured (middle half) | |", "|---|---|---:|---:|---|"]
     for report in reports:
         for case, goal in promises(report):
@@ -40,7 +40,7 @@ def promises(report: dict) -> Iterator[tuple[str, dict]]:
 
 
 def table(report: dict) -> str:
-    """The machine line; the cases, the baseline first; what was promised; what was counted."""
+    """The machine line, the cases with the baseline first, the promises, and the counts."""
     lines = [
         f"**{report['program']}** {machine_line(report)}",
         "",
@@ -61,7 +61,7 @@ def table(report: dict) -> str:
 
 
 def machine_line(report: dict) -> str:
-    """What the numbers were taken on, in one line."""
+    """The machine and versions of the run, in one line."""
     versions = report.get("versions", {})
     parts = [
         f"at {report['commit'] or 'no commit'}",
@@ -80,7 +80,7 @@ def machine_line(report: dict) -> str:
 
 
 def build(report: dict) -> str:
-    """Which build of Python that was, where it is not the usual one."""
+    """The build of Python, if it is unusual."""
     if not report.get("free_threaded"):
         return ""
     return ", free-threaded build with its GIL on" if report["gil"] else ", without a GIL"
@@ -100,7 +100,7 @@ def row(case: dict, name: str, result: dict) -> str:
 
 
 def goal_lines(report: dict) -> list[str]:
-    """A row per goal of a case: the limit, what was measured, and whether that is within it."""
+    """A row for each goal: the limit, the measured value, and whether it is within the limit."""
     rows = []
     for case in report["cases"]:
         for goal in case.get("goals", []):
@@ -116,7 +116,7 @@ def goal_lines(report: dict) -> list[str]:
 
 
 def goal_words(goal: dict) -> str:
-    """What a goal is about: one contender beside, or above, another; and what is enough else."""
+    """The subject of a goal: one contender over, or minus, another; and the alternative limit."""
     words = goal["of"]
     if goal["over"] is not None:
         words += f" {'/' if goal['unit'] == 'ratio' else 'minus'} {goal['over']}"
@@ -134,7 +134,7 @@ def measured(goal: dict) -> str:
 
 
 def measure_lines(report: dict) -> list[str]:
-    """A row per number that is no time."""
+    """A row for each number that is no time."""
     if not report.get("measures"):
         return []
     lines = ["", "| counted | at most | measured | |", "|---|---:|---:|---|"]
@@ -153,7 +153,7 @@ def verdict(judged: dict) -> str:
 
 
 def amount(value: float, unit: str) -> str:
-    """A ratio as one says it, a tenth as 1/10; or microseconds."""
+    """A ratio in usual form, a tenth as 1/10; or microseconds."""
     if unit == "us":
         return f"{value:.3g} us"
     return f"1/{1 / value:.3g}" if 0 < value < 0.95 else short(value)
@@ -165,12 +165,12 @@ def short(value: float) -> str:
 
 
 def plain(value: float) -> str:
-    """A count as it is, anything else to three digits."""
+    """A count unchanged, any other number to three digits."""
     return f"{value:.0f}" if value == int(value) else short(value)
 
 
 def nanoseconds(value: float) -> str:
-    """A duration in the unit a person would say it in."""
+    """A duration in a usual unit."""
     if value >= 1e6:
         return f"{short(value / 1e6)} ms"
     return f"{value:.0f} ns" if value < 1000 else f"{short(value / 1000)} us"

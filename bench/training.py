@@ -22,7 +22,7 @@ import machine
 
 
 def one_round(hidden: int) -> dict[str, object]:
-    """What the program says; what it complains of goes to stderr."""
+    """The program's report; its complaints go to stderr."""
     command = [sys.executable, "-m", "cudasync", "experiments", "training", "--json"]
     command += ["--size", str(hidden)]
     done = subprocess.run(
@@ -34,8 +34,10 @@ def one_round(hidden: int) -> dict[str, object]:
 
 
 def merged(rounds: list[dict[str, object]]) -> list[dict[str, object]]:
-    """By way the median of a step, its ratio to one device in the same round, and the largest
-    difference of a loss."""
+    """For each way: the median of a step, its ratio, and the largest difference of a loss.
+
+    The ratio is to one device in the same round.
+    """
     found = []
     for number, way in enumerate(rounds[0]["ways"]):
         rows = [each["ways"][number] for each in rounds]

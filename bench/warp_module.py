@@ -34,12 +34,12 @@ import warp._src.codegen as codegen
 import warp._src.context as context
 
 ARCHITECTURE = 80
-# What Warp takes on a GPU for who does not say how large a block is.
+# Warp's default block size on a GPU.
 BLOCK = 256
 
 
 class Stand:
-    """The software GPU, and the modules that Warp was made to compile for it."""
+    """The software GPU, and the modules that Warp compiled for it."""
 
     def __init__(self) -> None:
         from cuda.bindings import driver
@@ -78,7 +78,7 @@ class Stand:
         return self._call("cuModuleLoadData", image), meta
 
     def take_over(self) -> None:
-        """Launch what Warp would call on the processor."""
+        """Launch on the software GPU what Warp would call on the processor."""
         resolve = context._resolve_launch_block_dim
 
         def noted(device: Any, block: int) -> int:
@@ -86,7 +86,7 @@ class Stand:
             return self._block
 
         def one_by_one(kernel: Any, _hooks: Any, params: list[Any], adjoint: bool) -> None:
-            # Tiles lie in shared memory: those of one thread are another kernel.
+            # Tiles are in shared memory. A kernel with tiles is compiled for blocks of one thread.
             block = 1 if self.needs(kernel, BLOCK, adjoint=adjoint)[2] else BLOCK
             self.launch(kernel, params, block, adjoint=adjoint)
 
@@ -104,7 +104,7 @@ class Stand:
         return module, name, meta.get(f"{name}_smem_bytes", 0)
 
     def launch(self, kernel: Any, params: list[Any], block: int, *, adjoint: bool) -> None:
-        """Launch with `params` as a kernel of Warp takes them, and wait for the end."""
+        """Launch with `params` in the form of a Warp kernel, and wait for the end."""
         module, name, shared = self.needs(kernel, block, adjoint=adjoint)
         function = self._call("cuModuleGetFunction", module, name.encode())
         if shared:

@@ -1,7 +1,7 @@
-"""Four shapes of dependency, in push order: what every engine is measured on.
+"""Four shapes of dependency, in push order, on which every engine is measured.
 
-An op is (reads, writes), tuples of variable numbers. The shapes, sizes and the seed are those of
-the engine costs that the design was decided on, so that numbers can be set beside each other.
+An op is (reads, writes), tuples of variable numbers. Shapes, sizes and the seed are those of the
+measurements on which the design was decided, so that numbers can be compared.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Workload:
 
     @cached_property
     def predecessors(self) -> list[list[int]]:
-        """For each op, the earlier ops it must follow.
+        """For each op, the earlier ops that it must follow.
 
         RAW: a read follows the last write. WAR and WAW: a write follows the reads since the last
-        write or, where there are none, that write (the reads follow it already).
+        write or, if there are none, that write (the reads follow it already).
         """
         last_write: list[int | None] = [None] * self.variables
         readers: list[list[int]] = [[] for _ in range(self.variables)]
@@ -58,7 +58,7 @@ class Workload:
 
     @cached_property
     def successors(self) -> list[list[int]]:
-        """`predecessors`, turned round."""
+        """`predecessors`, reversed."""
         found: list[list[int]] = [[] for _ in self.ops]
         for number, before in enumerate(self.predecessors):
             for earlier in before:
@@ -67,12 +67,12 @@ class Workload:
 
 
 def indep(count: int) -> Workload:
-    """Ops without variables: nothing waits for anything."""
+    """Ops without variables: no op waits."""
     return Workload("indep", 0, (((), ()),) * count)
 
 
 def chain(count: int) -> Workload:
-    """Every op writes the one variable: each waits for the one before."""
+    """Every op writes the one variable, so each waits for the previous one."""
     return Workload("chain", 1, (((), (0,)),) * count)
 
 
@@ -87,7 +87,7 @@ def random(count: int, variables: int) -> Workload:
 
 
 def fan(width: int, rounds: int) -> Workload:
-    """One op, then `width` that read its result, then one that reads all of theirs; again."""
+    """Rounds of one op, then `width` ops that read its result, then one that reads theirs."""
     middle = tuple(range(1, width + 1))
     one_round = [
         ((), (0,)),
@@ -98,7 +98,7 @@ def fan(width: int, rounds: int) -> Workload:
 
 
 def twice(workload: Workload) -> Workload:
-    """Two copies that have no variable in common, their ops in turn."""
+    """Two copies without a common variable, their ops in turn."""
     ops = []
     for each in workload.ops:
         other = tuple(tuple(number + workload.variables for number in names) for names in each)
@@ -107,10 +107,10 @@ def twice(workload: Workload) -> Workload:
 
 
 class Tally:
-    """Ops whose result shows their order: the checksum that contenders must agree on.
+    """Ops whose result shows their order: all contenders must have the same checksum.
 
-    Each op mixes its number and what it reads into what it writes, so that an op that is lost,
-    done twice, or done before its turn changes the end. An op without variables notes its number.
+    Each op mixes its number and its inputs into its outputs. So an op that is lost, repeated or too
+    early changes the result. An op without variables records its number.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -138,15 +138,15 @@ class Tally:
         return op
 
     def checksum(self) -> int:
-        """A number for all that the ops did."""
+        """A checksum of everything that the ops did."""
         return crc32(repr((self._values, self._free)).encode())
 
 
 class Census:
-    """Ops that count: the checksum where several threads push, and any of many orders is right.
+    """Ops that count, for several pushing threads, where many orders are right.
 
-    Each op counts itself, and adds one to all that it writes: a read, a step of Python and a
-    write back, so that two writers at once would lose a count.
+    Each op counts itself, and adds one to all its outputs. This is a read, a step of Python and a
+    write back, so two writers at once would lose a count.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -168,5 +168,5 @@ class Census:
         return op
 
     def checksum(self) -> int:
-        """A number for how often each op ran and each variable was written."""
+        """A checksum of each op's runs and each variable's writes."""
         return crc32(repr((self._runs, self._values)).encode())

@@ -1,6 +1,6 @@
-"""`cudasync.xp` with the CPU in the place of the device that is meant where none is said.
+"""`cudasync.xp` with the CPU as the default device.
 
-For programs that know nothing of devices, as the array API standard's own tests.
+For programs without devices, such as the array API standard's own tests.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ arange, empty, eye, full, linspace, ones, zeros = map(
 
 @functools.wraps(xp.asarray)
 def asarray(obj: Any, /, *, device: Any = None, **more: Any) -> Any:
-    """An array of ours stays where it is."""
+    """Like `xp.asarray`, but our arrays keep their device."""
     is_ours = hasattr(type(obj), "__cudasync_plan__")
     return xp.asarray(obj, device=None if is_ours and device is None else device or DEVICE, **more)
 
 
 class Info(inspection.Info):
-    """What the namespace can do, with its own default."""
+    """The namespace's inspection, with its own default device."""
 
     def default_device(self) -> Any:
         return DEVICE

@@ -1,8 +1,8 @@
 """Fixtures and profiles for every test.
 
-The device under test is whatever cudasync chooses: the software GPU here, a real one with
-CUDASYNC_DEVICE=cuda. No test may ask which it is, except through `Device.is_software` where
-a poisoned byte or a deterministic order is the very thing shown.
+cudasync chooses the device under test: the software GPU here, a real GPU with CUDASYNC_DEVICE=cuda.
+No test may ask which device it has, except through `Device.is_software`, and only to show a
+poisoned byte or a deterministic order.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import pytest
 from helpers.lowering.kept_code import IS_INSIDE_A_TEST, keep_nothing, kept_in
 from hypothesis import HealthCheck, Phase, settings
 
-# The software GPU has as many devices as one asks for; programs of the tests use three.
+# The software GPU has as many devices as this says. Test programs use three.
 os.environ.setdefault("CUDASYNC_SOFTGPU_DEVICES", "3")
 SCHEDULER = os.environ.get("CUDASYNC_SOFTGPU_SCHEDULER", "fifo")
-# Nothing is found that another run has compiled, and nothing kept in the user's folders.
+# The tests find no code that another run compiled, and keep no code in the user's folders.
 keep_nothing()
 
 settings.register_profile("plain", deadline=None, max_examples=15)
 settings.register_profile("dev", deadline=None, max_examples=40)
-# For processes that tests start: a look, and no search for a smaller example.
+# For processes that tests start: a quick look, without a search for a smaller example.
 settings.register_profile(
     "look", deadline=None, max_examples=5, phases=[Phase.generate], database=None
 )
-# Until the first that fails, which comes soon.
+# Searches end with the first failing example, which comes soon.
 settings.register_profile(
     "search", deadline=None, max_examples=100, phases=[Phase.generate], database=None
 )
@@ -49,7 +49,7 @@ settings.load_profile(
 )
 
 
-# Files that take long come first, so that one of two processes is not left with them at the end.
+# Slow files come first, so that neither process is left with one at the end.
 LONGEST = {
     "test_models.py",
     "test_reductions.py",
@@ -62,17 +62,17 @@ LONGEST = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell starts what it puts in the background with Ctrl-C ignored, and so would be every
-    # program that a test starts and interrupts.
+    # A shell starts background jobs with Ctrl-C ignored. Programs that a test starts and interrupts
+    # would inherit this.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """A plain run, which names no file, is done by two processes, a file at a time.
+    """Run all tests in two processes, a file at a time, if the command names no file.
 
-    Named files run as ever, so `-s`, `--pdb` and one's own `-n` do what they say.
+    Named files run as usual, so `-s`, `--pdb` and an explicit `-n` keep their meaning.
     """
     option = config.option
     asks_for_all = config.args_source is not pytest.Config.ArgsSource.ARGS
@@ -82,7 +82,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if asks_for_all and can and not (one_process or is_one_of_two) and option.numprocesses is None:
         option.numprocesses = 2
         option.dist = "loadfile"
-        # In the order of the items: see `LONGEST`.
+        # In the order of the items, for `LONGEST`.
         option.loadscopereorder = False
 
 
@@ -92,7 +92,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # The sort is stable: else the order stays.
+    # The sort is stable, so all other files keep their order.
     items.sort(key=lambda item: item.path.name not in LONGEST)
     if config.getoption("--run-slow"):
         return
@@ -113,7 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run what shows lazy commands, or virtual time, where there are such: in another process."""
+    """Run tests of lazy commands or virtual time in another process if this one has neither."""
     if pyfuncitem.get_closest_marker("lazy") is None or SCHEDULER != "threaded":
         return None
     done = subprocess.run(
@@ -131,7 +131,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(scope="session", autouse=True)
 def a_run_compiles_a_kernel_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Also for the processes that its tests start, and where a process has forgotten the kernel."""
+    """This includes processes that tests start, and processes that have forgotten the kernel."""
     if IS_INSIDE_A_TEST:
         yield
     else:
@@ -141,10 +141,10 @@ def a_run_compiles_a_kernel_once(tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="module", autouse=True)
 def what_others_left_is_not_looked_through_again() -> None:
-    """Hundreds of tests collect garbage to show that nothing is left behind: of their own.
+    """Hundreds of tests collect garbage to show that they leave nothing behind.
 
-    What is alive before a file's first test stays anyhow, and going through all of it for each of
-    them took a sixth of the whole run.
+    Objects that are alive before a file's first test stay alive. A search through all of them in
+    each collection took a sixth of the whole run.
     """
     gc.collect()
     gc.freeze()
@@ -152,19 +152,22 @@ def what_others_left_is_not_looked_through_again() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def nobody_is_told_of_what_others_left() -> Iterator[None]:
-    """The engine of the process is every test's: ops that a test left in flight may be ended by
-    the reset of another one, which is nobody's failure."""
+    """Clear the errors of all engines after a test.
+
+    All tests share the process's engine. A test's reset may end ops that another test left in
+    flight, which is no failure.
+    """
     yield
-    # Programs that only start others have not loaded it.
+    # Programs that only start others have not loaded this module.
     leaving = sys.modules.get("cudasync.engine.lifecycle.fork_and_exit")
     for engine in list(leaving.engines) if leaving is not None else ():
         engine.clear_errors()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """At the very end, one line for each red test that knows how to run its program again."""
+    """Print last, for each failed test that knows it, the line that runs its program again."""
     for report in terminalreporter.stats.get("failed", []):
         lines = re.findall(r"^[E|\s]*(replay: .*)$", report.longreprtext, re.MULTILINE)
         if lines:
-            # Hypothesis tells of the smallest example last.
+            # Hypothesis reports the smallest example last.
             terminalreporter.write_line(lines[-1])

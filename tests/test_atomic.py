@@ -1,4 +1,4 @@
-"""Floor 0: the atomic operations keep what they promise under eight threads."""
+"""Floor 0: the atomic operations keep their promises under eight threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The script that runs the array API standard's own tests: on a checkout in miniature."""
+"""The script that runs the array API standard's own tests, on a miniature checkout."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_it_is_left_out():
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with the lines that are changed, and one file of three tests beside them."""
+    """A checkout with the lines that the script changes, and one file of three tests."""
     folder = tmp_path / "suite"
     tests = folder / "array_api_tests"
     tests.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The contenders of bench_batch do the work of the loop, whatever the size of a batch."""
+"""The contenders of bench_batch do the same work as the loop, for any batch size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contenders of bench_cliffs do the work that they are measured by."""
+"""The contenders of bench_cliffs do the work that their measurement assumes."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def test_a_launch_or_a_host_function_that_is_left_out_is_seen(neighbours):
 
 
 class Quiet:
-    """In the place of a prepared launch: pushes nothing."""
+    """A stand-in for a prepared launch that pushes nothing."""
 
     def push(self):
         pass
 
 
 def nothing():
-    """In the place of the host function."""
+    """A stand-in for the host function."""
 
 
 def test_what_a_launch_runs_is_reported_in_bytecodes_of_one_alone(neighbours):

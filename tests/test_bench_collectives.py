@@ -1,4 +1,4 @@
-"""The contenders of bench_collectives do the same sum, and what is hidden is computed by round."""
+"""The contenders of bench_collectives compute the same sum, and the hidden share is per round."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_by_hand_and_by_the_communicator_devices_get_numpy_s_sum(length):
 
 
 def test_the_share_that_is_not_hidden_is_of_the_same_round():
-    """The machine is ten times as slow in the second round: half is hidden in both."""
+    """The machine is ten times slower in the second round. Half is hidden in both rounds."""
     times = {"transfer": [2.0, 20.0], "other": [3.0, 30.0], "both": [4.0, 40.0]}
     contenders = [harness.Contender(name, lambda loops: 0.0, None) for name in times]
     session = harness.Session(small=True)

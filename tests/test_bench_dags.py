@@ -1,4 +1,4 @@
-"""The programs of bench_dags: each placed by hand in an order that is enough, and held to NumPy."""
+"""The programs of bench_dags: each has a sufficient order by hand, and equals NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def six():
 
 
 def missing(dag, waits):
-    """The pairs of steps that touch the same, of which one writes, and that nothing orders."""
+    """The pairs of steps that conflict and are not ordered."""
     after: list[set[int]] = []
     last: dict[int, int] = {}
     for number, step in enumerate(dag.steps):
@@ -39,7 +39,7 @@ def test_what_is_placed_by_hand_is_in_order(name):
     dag = six()[name]
     waits = dag.waits()
     assert not missing(dag, waits)
-    # Each wait is for something.
+    # Each wait is needed.
     for number, awaited in enumerate(waits):
         for each in awaited:
             fewer = [[x for x in w if (at, x) != (number, each)] for at, w in enumerate(waits)]

@@ -1,4 +1,4 @@
-"""The contenders of bench_data decode all photographs, in order, and a lost one is seen."""
+"""The contenders of bench_data decode all photographs in order, and a lost one is noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bench of a DataParallel step: it runs between two ranks, and judges as it says."""
+"""The bench of a DataParallel step: it runs between two ranks, and judges by its rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helpers.repository.checkout import ROOT
 
 
 def test_a_step_is_judged_by_the_larger_part_of_its_own_round():
-    """The machine turns ten times slower after the first round: the ratio does not."""
+    """The machine becomes ten times slower after the first round, and the ratio stays the same."""
     found = data_parallel.judged(
         {"compute": [0.1, 1.0], "communication": [0.05, 0.5], "step": [0.11, 1.1]}
     )
@@ -22,7 +22,7 @@ def test_a_step_is_judged_by_the_larger_part_of_its_own_round():
 
 @pytest.fixture
 def small_run(tmp_path):
-    """What the bench prints and keeps at its small size."""
+    """The output and the results of the bench at its small size."""
     if why := lacks_mpi():
         pytest.skip(why)
     path = tmp_path / "result.json"

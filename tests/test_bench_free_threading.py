@@ -1,4 +1,4 @@
-"""bench_free_threading measures workers and pushers by themselves, on whichever build it runs."""
+"""bench_free_threading measures workers and pushers separately, on any build of Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bench_launch adds to times: bytecodes that are counted, and peers that may be absent."""
+"""Beside times, bench_launch reports counts of bytecodes, and allows for absent peers."""
 
 from __future__ import annotations
 

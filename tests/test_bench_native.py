@@ -1,4 +1,4 @@
-"""bench/native_suite.py: how programs of a folder are found and read, and how they are judged."""
+"""bench/native_suite.py: how it finds, reads and judges the programs of a folder."""
 
 from __future__ import annotations
 

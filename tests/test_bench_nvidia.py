@@ -1,4 +1,4 @@
-"""bench/nvidia_suite.py: what it makes of a checkout's tests and examples, whoever wrote them."""
+"""bench/nvidia_suite.py: its report about any checkout's tests and examples."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ with open(record, "a") as file:
 
 
 def test_a_test_that_is_run_again_counts_once_by_its_last_run(tmp_path):
-    """Also where the second run ends the process without a word: the tests behind it go on."""
+    """This also holds if the second run ends the process silently. Later tests still run."""
     child = tmp_path / "child.py"
     child.write_text(CHILD)
     outcomes = suite_runner.run_module(child, "module", 60)

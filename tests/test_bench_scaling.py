@@ -1,4 +1,4 @@
-"""The simulation of many ranks: what it says where a formula says it too, and that it runs."""
+"""The simulation of many ranks agrees with formulas where there are any, and it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_ring_takes_what_its_formula_says_message_by_message(n):
 
 @pytest.mark.parametrize("n", [1, *RANKS])
 def test_a_tree_takes_what_its_formula_says(n):
-    """The way back is as long for the rank that is last: its senders' lines were busy before."""
+    """The way back is as long for the last rank, because its senders' lines were busy before."""
     deep = math.log2(n)
     hop = LINK.latency_s + SIZE / LINK.bandwidth
     assert tree(LINK, n, SIZE) == pytest.approx(deep * (2 * hop + SIZE / LINK.summing))
@@ -64,7 +64,7 @@ def test_without_a_crossover_it_says_so():
 
 
 def test_a_step_hides_all_but_the_last_bucket():
-    """As long as compute is longer; else the buckets follow each other."""
+    """This holds while compute is longer. Otherwise the buckets follow each other."""
     assert step(lambda size: 1.0, 30.0, SIZE, 4) == pytest.approx(31.0)
     assert step(lambda size: 100.0, 30.0, SIZE, 4) == pytest.approx(10 + 5 + 400)
 

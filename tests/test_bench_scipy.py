@@ -1,4 +1,4 @@
-"""The script that asks SciPy's and scikit-learn's functions: its judgement, without the two."""
+"""The script that calls SciPy and scikit-learn: its verdicts, without these libraries."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ def test_another_answer_is_what_fails(reason, status, tmp_path):
     assert ended.returncode == status, ended.stderr
     assert "1 tests, 0 passed" in ended.stdout
     assert "stats.skew" in ended.stdout
-    # Nobody asked NumPy.
+    # NumPy was not called.
     assert "NumPy too" not in ended.stdout

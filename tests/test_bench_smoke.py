@@ -1,7 +1,7 @@
-"""Every bench runs at its small size, and the harness measures what it says it does.
+"""Every bench runs at its small size, and the harness measures what it claims.
 
-No number is asserted here, only that the same work was done, that ratios are taken inside one
-round, and that what a run reports is complete.
+These tests assert no timing. They assert that the same work was done, that ratios come from one
+round, and that a run's report is complete.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_the_one_command_runs_every_bench_there_is():
     assert set(compare.PROGRAMS) == programs
 
 
-# A plain run takes the first alone, which is the quickest.
+# A plain run takes only the first, the quickest.
 @pytest.mark.sampled(len(compare.PROGRAMS))
 @pytest.mark.parametrize(
     "program", sorted(compare.PROGRAMS, key=lambda name: name != "bench_engine")
@@ -75,7 +75,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("workload", SHAPES, ids=lambda workload: workload.name)
 def test_edges_order_every_pair_that_conflicts_and_no_other(workload):
-    """The transitive closure of the edges is that of the plain definition of a hazard."""
+    """The transitive closure of the edges equals that of the plain definition of a hazard."""
 
     def closure(predecessors):
         before = []
@@ -185,13 +185,13 @@ def session(*contenders, baseline="base", **options):
 
 
 def contender(name, times, checksum=7):
-    """A contender that takes the given times, one a sample; the first is for calibration."""
+    """A contender that takes the given times, one a sample. The first is for calibration."""
     left = list(times)
     return harness.Contender(name, lambda loops: left.pop(0) * loops, lambda: checksum)
 
 
 def test_a_ratio_is_between_samples_of_the_same_round():
-    """The machine turns ten times slower after the first round: the ratio does not."""
+    """The machine becomes ten times slower after the first round, and the ratio stays the same."""
     run = session(contender("base", [1e-6, 1e-5]), contender("mine", [3e-6, 3e-5]), rounds=2)
     run.run()
     (case,) = harness.summary(run)
@@ -245,7 +245,7 @@ def test_a_wait_that_is_left_out_of_the_placing_is_seen():
 
 
 def unordered(burst, steps):
-    """The pairs of launches that conflict and that neither stream nor wait puts in order."""
+    """The pairs of conflicting launches that neither a stream nor a wait orders."""
     before = []
     for number, step in enumerate(steps):
         same = [earlier for earlier in range(number) if steps[earlier].stream == step.stream]

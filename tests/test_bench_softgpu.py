@@ -1,4 +1,4 @@
-"""What bench_softgpu compares is the same on both sides."""
+"""bench_softgpu compares the same cases on both sides."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def test_every_case_has_a_goal_and_every_goal_a_case():
     cases = {work.case for work in softgpu_work.all_work(Session(small=True))}
     over_numba, over_pocl = set(bench_softgpu.GOALS), set(bench_softgpu.POCL_GOALS)
     assert over_numba | over_pocl == cases
-    # What stands in for a goal over PoCL is for where no other goal is.
+    # A substitute for a goal over PoCL is only for cases without another goal.
     assert set(bench_softgpu.INSTEAD_OF_POCL) < over_pocl - over_numba

@@ -1,6 +1,6 @@
-"""What the benches say of their results: goals judged, promises shown, tables in their place.
+"""The reports of benches: goals judged, promises shown, tables in their place.
 
-No number of a run is asserted here.
+These tests assert no number of a run.
 """
 
 from __future__ import annotations

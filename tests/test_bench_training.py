@@ -10,7 +10,7 @@ import training
 
 
 def document(slow, difference, right=True):
-    """A round on a machine so slow, in which the second way takes twice as long as the first."""
+    """A round on a machine with this speed. The second way takes twice as long as the first."""
     ways = [
         {"name": "one device", "ms_per_step": slow, "difference": 0.0, "is_right": True},
         {"name": "other", "ms_per_step": 2 * slow, "difference": difference, "is_right": right},

@@ -1,4 +1,4 @@
-"""Every exception of cudasync comes through pickle and copy with its fields, a new one as well."""
+"""Every exception of cudasync, also a new one, survives pickle and copy with its fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import cudasync as cs
 from cudasync import command, demo, errors
 from cudasync.softgpu.semantics import unsupported_instructions
 
-# What a parameter of that type may be.
+# A value for a parameter of each type.
 SAMPLES = {
     "int": 700,
     "str": "words: %s {}",
@@ -28,7 +28,7 @@ SAMPLES = {
 
 
 def exceptions_of(*modules):
-    """All classes of exceptions that these modules, or those of these packages, define."""
+    """All exception classes that these modules, or the modules of these packages, define."""
     found = set()
     for module in modules:
         inside = pkgutil.walk_packages(getattr(module, "__path__", ()), f"{module.__name__}.")
@@ -42,12 +42,12 @@ def exceptions_of(*modules):
     )
 
 
-# Those that a user's program can meet; the software GPU's own stay behind its C functions.
+# The exceptions that a user's program can meet. Those of the software GPU stay behind its C calls.
 EVERY = exceptions_of(errors, command, demo, unsupported_instructions)
 
 
 def sample(kind):
-    """One with something in each field."""
+    """An exception of this kind with a value in each field."""
     if kind.__init__ is Exception.__init__:
         return kind("words", 7)
     args, fields = [], {}
@@ -63,7 +63,7 @@ def sample(kind):
 
 
 def told(error):
-    """All that can be seen of an exception, but for its traceback."""
+    """All visible properties of an exception, except its traceback."""
     if not isinstance(error, BaseException):
         return error
     fields = {name: told(value) for name, value in vars(error).items()}
@@ -99,7 +99,7 @@ def test_it_comes_through_with_its_fields(kind, way):
 
 
 class WithAConstructor(cs.CudasyncError):
-    """An error of a user's, whose constructor takes what its arguments are not."""
+    """A user's error whose constructor takes other arguments than `args`."""
 
     def __init__(self, number: int, *, unit: str) -> None:
         self.number = number
@@ -112,7 +112,7 @@ def test_one_that_is_derived_needs_nothing_of_its_own(way):
 
 
 class Plain(Exception):
-    """The same without us: what the checker has to find."""
+    """The same error without our base class: the checker must find it."""
 
     def __init__(self, number: int, *, unit: str) -> None:
         self.number = number
@@ -128,14 +128,14 @@ def test_the_checker_finds_one_that_does_not_come_through():
 
 
 class Mute(Exception):
-    """Has no text."""
+    """An exception without a text."""
 
     def __str__(self) -> str:
         raise KeyError("no text")
 
 
 class Recalcitrant(Exception):
-    """Lets itself be pickled, and does not come back."""
+    """An exception that can be pickled, but not restored."""
 
     def __init__(self, first: int, second: int) -> None:
         super().__init__(first)
@@ -148,13 +148,13 @@ def local_error():
     return LocalError("of this function")
 
 
-# What pickle does not carry, and what is told of it.
+# Causes that pickle cannot carry, and their descriptions.
 AWKWARD = {
     "a lock": (lambda: ValueError(threading.Lock()), "ValueError", "lock"),
     "a class of a function": (local_error, "LocalError", "of this function"),
     "a constructor of its own": (lambda: Recalcitrant(1, 2), "Recalcitrant", "1"),
     "no text, and a lock": (
-        lambda: Mute(threading.Lock()), "Mute", "its text can not be told: KeyError",
+        lambda: Mute(threading.Lock()), "Mute", "its text cannot be told: KeyError",
     ),
 }  # fmt: skip
 
@@ -185,7 +185,7 @@ def test_a_chain_of_causes_is_tried_once_each():
     for number in range(1, 20):
         error = cs.OpError(f"op {number}", "file.py:0", error)
     back = pickle.loads(pickle.dumps(error))
-    # To try, and to do.
+    # One call tries the pickling, and one does it.
     assert len(tries) == 2
     for _ in range(19):
         back = back.cause

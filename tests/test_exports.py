@@ -1,7 +1,7 @@
-"""The public names, each with one door and a docstring.
+"""The public names: each has one place of export and a docstring.
 
-A name is added here on purpose, in the commit that makes it public; a name is taken away only
-by a decision that cudasync/DESIGN.md records.
+A name is added here on purpose, in the commit that makes it public. It is removed only by a
+decision that cudasync/DESIGN.md records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PUBLIC = {
     "device_count", "launch", "memcpy_async", "memset_async", "pinned_empty",
     # The engine.
     "Engine", "Op", "Statistics", "TraceEntry", "Var", "engine", "use", "waitall",
-    # Seeing.
+    # Observation.
     "Profile", "annotate", "dump", "live", "profile", "progress",
     # Graphs.
     "Executable", "Node", "RecordedGraph", "graph", "graph_function",
@@ -72,7 +72,7 @@ def public_things():
 
 
 def methods(thing):
-    """The public methods that a class itself defines; a property may speak for itself."""
+    """The public methods that a class itself defines. A property may lack a docstring."""
     for name, value in vars(thing).items():
         if not name.startswith("_") and isinstance(value, types.FunctionType | classmethod):
             yield name, value
@@ -90,7 +90,7 @@ def test_every_public_name_has_a_docstring_of_its_own():
 
 
 def test_a_docstring_opens_with_a_plain_sentence():
-    """Its first paragraph ends as a sentence does, or with the CUDA function that it stands for."""
+    """The first paragraph ends as a sentence does, or with the name of its CUDA function."""
     wrong = []
     for name, thing in public_things():
         first = (inspect.getdoc(thing) or "").partition("\n\n")[0]

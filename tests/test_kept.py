@@ -1,4 +1,4 @@
-"""Code kept on disk: what is found is what was kept; what can not be kept is no error."""
+"""Code kept on disk: it is found unchanged, and code that cannot be kept is no error."""
 
 from __future__ import annotations
 

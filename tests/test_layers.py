@@ -1,7 +1,7 @@
-"""The floor plan holds: imports go down only, and the seams stay where they are.
+"""The floor plan holds: imports go down only, and the seams stay in place.
 
-`cudasync/DESIGN.md` says why; `helpers/repository/import_layers.py` holds the plan as a table. The
-second half plants each kind of violation and shows that the checker finds it.
+`cudasync/DESIGN.md` gives the reasons, and `helpers/repository/import_layers.py` has the plan as a
+table. The second half plants each kind of violation, and shows that the checker finds it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Floor 0: what `cudasync.atomic` rests on, tried on real threads in whichever build runs this.
+"""Floor 0: the assumptions of `cudasync.atomic`, tried on real threads in any build of Python.
 
-Each test is a litmus test in the sense of memory models: some threads do a few steps on shared
-data, over many rounds at once, and no round may end in the forbidden outcome. Under the GIL most
-outcomes cannot happen; in a free-threaded build they are what the locks of objects forbid. There
-the same rounds are run on steps that are known to be wrong, and the forbidden outcome is found.
+Each test is a litmus test in the sense of memory models. Some threads run a few steps on shared
+data, in many rounds, and no round may end in the forbidden outcome. The GIL excludes most of these
+outcomes. A free-threaded build excludes them by the locks of objects: there the same rounds also
+run with known wrong steps, and the forbidden outcome is found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cudasync.atomic import Gate, meet, offer
 from cudasync.engine.op import claim
 
 ROUNDS = 20_000
-# A wrong step shows in one of some thousand rounds, or much more often.
+# A wrong step shows in one of some thousand rounds, or more often.
 ATTEMPTS = 50
 
 
@@ -39,7 +39,7 @@ def without_a_gil():
 
 
 class Pair:
-    """What two threads store, and what each saw of the other's."""
+    """The stores of two threads, and what each thread saw of the other's store."""
 
     __slots__ = ("left", "left_saw", "place", "right", "right_saw")
 
@@ -53,7 +53,7 @@ Step = Callable[[Pair], None]
 
 
 def store_buffering(left: Step, right: Step) -> int:
-    """In how many rounds neither thread saw what the other stored."""
+    """The number of rounds in which neither thread saw the other's store."""
     pairs = [Pair() for _ in range(ROUNDS)]
 
     def all_left() -> None:
@@ -79,12 +79,12 @@ def right_to_one_object(pair: Pair) -> None:
 
 
 def test_of_two_stores_to_slots_of_one_object_one_is_seen():
-    """Store buffering: each thread stores to a slot, then looks at the other's."""
+    """Store buffering: each thread stores to a slot, then reads the other's slot."""
     assert store_buffering(left_to_one_object, right_to_one_object) == 0
 
 
 def test_of_two_threads_that_meet_at_a_list_one_sees_the_other():
-    """The same over two objects, with a step on a list that both go through in between."""
+    """The same with two objects. Both threads do a step on one list in between."""
     elsewhere = [SimpleNamespace(left=False, right=False) for _ in range(ROUNDS)]
     pairs = [Pair() for _ in range(ROUNDS)]
 
@@ -105,7 +105,7 @@ def test_of_two_threads_that_meet_at_a_list_one_sees_the_other():
 
 
 def test_an_append_meets_a_copy():
-    """A listener appends itself and looks whether it is too late; who ends takes a copy."""
+    """A listener appends itself, then checks if it is too late. The ending thread takes a copy."""
     pairs = [Pair() for _ in range(ROUNDS)]
 
     def listen() -> None:
@@ -159,7 +159,7 @@ def test_what_was_stored_before_a_flag_is_seen_behind_it():
 
 
 def winners(claims: Callable[[Any, object], bool]) -> list[int]:
-    """How many of three threads got each of the things."""
+    """The number of threads, of three, that got each object."""
     things = [SimpleNamespace(_fn=int, _claims=[]) for _ in range(ROUNDS)]
     won: list[list[bool]] = [[], [], []]
 

@@ -1,4 +1,4 @@
-"""Floor 0: Ctrl-C leaves a lock free, wherever in its `with` it comes."""
+"""Floor 0: Ctrl-C leaves a lock free, at any point of its `with`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def alarms_interrupt():
 def take_until_interrupted(lock: Lock | RLock) -> None:
     try:
         signal.setitimer(signal.ITIMER_REAL, AFTER_S)
-        # Not for ever: an interrupt in a finaliser or in a callback of the collector is ignored.
+        # The loop is finite, because an interrupt in a finaliser or a collector's callback is
+        # ignored.
         for _ in range(MOST):
             with lock:
                 pass
@@ -38,7 +39,7 @@ def take_until_interrupted(lock: Lock | RLock) -> None:
 
 
 def how_often_held(lock: Lock | RLock) -> int:
-    """After how many interrupts this thread held `lock`, which it had left."""
+    """The number of interrupts after which this thread still held `lock` outside its `with`."""
     held = 0
     for _ in range(INTERRUPTS):
         take_until_interrupted(lock)

@@ -1,4 +1,4 @@
-"""The README and the pages of the rooms are true: their Python blocks run, from anywhere."""
+"""The README and the pages of the rooms are true: their Python blocks run, from any folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 README = ROOT / "README.md"
 PAGES = [README, *sorted(PACKAGE.glob("*/README.md"))]
 PYTHON = [(page, block) for page in PAGES for block in blocks(page) if block.language == "python"]
-# Blocks with CuPy run in a process of their own: the software GPU comes before CuPy's import.
+# Blocks with CuPy run in their own process, because the software GPU must precede CuPy's import.
 WITH_CUPY = [block for page in PAGES for block in blocks(page) if block.language == "py"]
 
 
@@ -33,9 +33,9 @@ def place(part: object) -> str | None:
 @pytest.mark.parametrize(("page", "block"), PYTHON, ids=place)
 def test_a_python_block_runs_as_it_stands(page, block, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    # The blank lines put the block where it stands in the file, so that a traceback points there.
+    # The blank lines move the block to its line in the file, so that a traceback names that line.
     text = "\n" * (block.line - 1) + block.text
-    with cs.Engine():  # The block's own current engine: what another test left behind is not its.
+    with cs.Engine():  # The block has its own engine, without other tests' ops.
         exec(compile(text, str(page), "exec"), {"__name__": "__main__"})
 
 
@@ -56,7 +56,7 @@ NOT_TO_FORGET = [line for line in BY_HAND.text.splitlines() if "this: " in line]
 
 
 def outcome(text, scheduler):
-    """What the block's last line says in a process of its own on the software GPU."""
+    """The last line of the block's errors, or "right", in its own process on the software GPU."""
     environment = {"CUDASYNC_DEVICE": "soft", "CUDASYNC_SOFTGPU_SCHEDULER": scheduler}
     done = run_warm(text, 60, **environment)
     return done.err.strip().rpartition("\n")[2] or "right"
@@ -64,9 +64,9 @@ def outcome(text, scheduler):
 
 @pytest.mark.parametrize("line", NOT_TO_FORGET)
 def test_some_schedule_shows_that_a_line_was_forgotten(line):
-    """What the block's comments warn of does happen, under a schedule that can be named again."""
+    """The bug that the block's comments warn of occurs, under a schedule that can be repeated."""
     forgotten = BY_HAND.text.replace(line, "")
-    # In the order in which they are likely to show it: each try is a process of its own.
+    # The likely schedules come first, because each try is a process of its own.
     schedules = ["fifo", *(f"seed={number}" for number in (5, 6, 7, 8, 9, 1, 2, 3, 4))]
     shown = next((one for one in schedules if outcome(forgotten, one) == "AssertionError"), None)
     assert shown is not None
@@ -79,7 +79,7 @@ def test_three_lines_are_not_to_be_forgotten():
 
 def test_the_two_commands_are_the_first_block_without_a_language():
     first = next(block for block in blocks() if not block.language)
-    # They are on the first screen.
+    # These commands are on the first screen.
     assert first.line <= 40
     demo, tests = first.text.splitlines()
     for line in (demo, tests):

@@ -1,6 +1,6 @@
-"""What a process loads before its first result, held by what it loads and not by how long it takes.
+"""The modules that a process loads before its first result. No test measures the time.
 
-Each case runs a small program in a process of its own and reads `sys.modules` at its end.
+Each case runs a small program in its own process, and reads `sys.modules` at its end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ print(json.dumps([sorted(sys.modules), compiled]))
 
 
 def after(program):
-    """The modules that a process has loaded after a program, and how many guards it compiled."""
+    """The modules that a process has loaded after a program, and the number of compiled guards."""
     done = subprocess.run(
         [sys.executable, "-c", f"{program}\n{REPORT}"],
         env={**os.environ, "PYTHONPATH": str(HOUSE)},
@@ -75,7 +75,7 @@ def test_a_process_loads_nothing_that_it_does_not_need(program, names):
     assert unwanted(program, names) == []
 
 
-# What `import cudasync` promises to others
+# The promises of `import cudasync` to other libraries
 
 UNCHANGED = """
 import os, sys
@@ -106,7 +106,7 @@ assert look() == "CUDA_SUCCESS", look()
 
 @pytest.fixture
 def software_gpu_alone(monkeypatch):
-    """Processes that are to have the software GPU, and find no other driver."""
+    """Processes on the software GPU that find no other driver."""
     if real_driver() is not None:
         pytest.skip("there is a driver to be found")
     monkeypatch.setenv("CUDASYNC_DEVICE", "soft")
@@ -120,7 +120,7 @@ def test_an_import_changes_nothing_in_the_process(software_gpu_alone):
     ("order", "call"), [(1, "install()"), (-1, "cs.zeros(8)"), (1, "cs.device_count()")]
 )
 def test_from_the_first_call_on_others_find_the_driver(software_gpu_alone, order, call):
-    """And also if they looked for one in vain; `tests/clients` has the same for cuda.core."""
+    """This also holds after a vain search for a driver. `tests/clients` tests cuda.core."""
     imports = [
         "from cuda.bindings import driver",
         "import cudasync as cs\nfrom cudasync.softgpu import install",
@@ -133,7 +133,7 @@ def test_a_module_too_many_is_seen():
 
 
 def test_the_drivers_functions_share_a_few_compiled_guards():
-    """There are hundreds of functions, and as many guards as there are counts of parameters."""
+    """There are hundreds of functions, but only one guard for each number of parameters."""
     _, compiled = after(FIRST)
     assert 0 < compiled < 25
 

@@ -1,6 +1,6 @@
-"""The house is in order: what stands at the top, how a file opens, and how long it may grow.
+"""The repository is tidy: its top level, the opening of each file, and its length.
 
-These are rules of the hand that no linter knows. Each failure names the file and what is missing.
+No linter knows these rules. Each failure names the file and what is missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 AT_THE_TOP = {"pyproject.toml", "README.md", "LICENSE", "cudasync", "ptx", "tests", "bench"}
 
-# STYLE: about 150 lines, ask questions at 250. A file past this one has begun to do a second thing.
+# About 150 lines are usual, and 250 lines raise questions. A longer file than this does a second
+# job.
 MOST_LINES = 400
 
 HEADER = ("// PURPOSE", "// PARAMETERS", "// LAUNCH")
@@ -56,7 +57,7 @@ def docstring(path: Path) -> str:
 
 
 def parsed(path: Path, word: str) -> ast.Module:
-    """What the file says; nothing where this word is not in it, which is much faster."""
+    """The parsed file, or an empty module if the word is not in its text, which is much faster."""
     text = path.read_text()
     return ast.parse(text if word in text else "")
 
@@ -66,16 +67,16 @@ def named(path: Path) -> str:
 
 
 def no_faults(paths, fault):
-    """Nothing of what `fault(path)` says about each path, or a red test that tells all of it."""
+    """Assert that `fault(path)` finds nothing for each path; a failure lists all complaints."""
     said = [f"{named(path)}: {complaint}" for path in paths if (complaint := fault(path))]
     assert not said, "\n" + "\n".join(said)
 
 
-# Phrases that a reader takes twice: prose names the thing and says what it does.
+# Phrases that a reader must read twice. Prose names the thing and says what it does.
 BANNED = re.compile(
     r"\b(has hold of|held against|looked after by|it is then that|has it so)\b", re.IGNORECASE
 )
-# Names that say nothing of a file to a reader from outside; see the glossary of softgpu/DESIGN.md.
+# File names that tell an outsider nothing; see the glossary of softgpu/DESIGN.md.
 VAGUE = {
     *("apart", "blame", "carry", "held", "kept", "known", "misc", "moving", "movers", "noting"),
     *("paces", "stuff", "together", "utils", "ways", "works"),
@@ -84,7 +85,7 @@ VAGUE = {
 
 def test_no_text_has_a_phrase_that_is_read_twice():
     def fault(path):
-        # This list itself is no prose.
+        # This list itself is not prose.
         found = path != ROOT / "tests" / "test_tidy.py" and BANNED.search(path.read_text())
         return f"says {found[0]!r}" if found else None
 
@@ -96,7 +97,7 @@ def test_the_software_gpus_files_have_names_of_the_field():
     no_faults(files, lambda path: "says nothing" if path.stem in VAGUE else None)
 
 
-# A folder shows its idea by its names: with more files it is two rooms, with one it is none.
+# The names in a folder show its idea. A folder with more files is two rooms, with one file none.
 MOST_FILES = 28
 
 
@@ -109,7 +110,7 @@ def test_a_room_has_a_few_files():
         has_rooms = any(other.parent == room for other in rooms)
         if rooms[room] > MOST_FILES:
             return f"{rooms[room]} files, more than {MOST_FILES}"
-        # One file beside `__init__` is a file with a folder around it, unless it has data.
+        # A single file beside `__init__` needs no folder, unless the folder has data.
         has_data = any(each.is_file() and each.suffix != ".py" for each in room.iterdir())
         is_alone = rooms[room] < 3 and not has_rooms and not has_data
         return "one file alone" if is_alone else None
@@ -121,7 +122,7 @@ def test_a_room_has_a_few_files():
 def test_the_top_level_holds_these_and_nothing_else():
     files = tracked_files()
     if files is None:
-        # No git here (a source archive): a stranger's file beside ours is the stranger's.
+        # A source archive has no git, so files of other origin cannot be told from ours.
         assert {name for name in AT_THE_TOP if (ROOT / name).exists()} == AT_THE_TOP
         return
     seen = {name.partition("/")[0] for name in files}
@@ -191,7 +192,7 @@ def test_only_programs_print():
 def test_every_ptx_file_says_what_it_is_for_and_how_to_launch_it():
     def fault(path):
         head = path.read_text().partition(".version")[0]
-        # A one-instruction program says what it must compute, too;
+        # The header of a one-instruction program also says what it must compute.
         # tests/helpers/lowering/isa_cases.py reads it.
         words = (*HEADER, "// EXPECT") if path.parent.name == "isa" else HEADER
         missing = [word for word in words if not re.search(f"^{word}\\b", head, re.MULTILINE)]
@@ -224,7 +225,7 @@ def test_every_test_file_holds_a_test_and_no_other_file_does():
 
 
 def test_no_test_sleeps():
-    """A sleep guesses how long something takes; a latch knows."""
+    """A sleep guesses a duration; a latch guarantees an order."""
 
     def fault(path):
         for node in ast.walk(parsed(path, "sleep")):
@@ -238,6 +239,6 @@ def test_no_test_sleeps():
 
 
 def test_the_floors_are_rooms_of_the_design():
-    """The table in house.py and the plan in DESIGN.md name the same rooms."""
+    """The table in helpers/repository/checkout.py and the plan in DESIGN.md name the same rooms."""
     plan = (PACKAGE / "DESIGN.md").read_text().split("## The floors")[1].split("\n## ")[0]
     assert not [room for room in FLOORS if room not in plan]

@@ -1,4 +1,4 @@
-"""The process that forks others: each has its own settings, and none that ends badly ends it."""
+"""The fork server: each child has its own settings, and no bad end of a child ends the server."""
 
 from __future__ import annotations
 

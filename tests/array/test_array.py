@@ -1,4 +1,4 @@
-"""Arrays: what NumPy would hold, whatever the view; memory that comes and goes."""
+"""Arrays hold the values that NumPy holds, in any view; and memory is allocated and freed."""
 
 from __future__ import annotations
 

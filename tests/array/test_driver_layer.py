@@ -1,4 +1,4 @@
-"""The driver layer takes an engine's array where somebody orders it, and nowhere else."""
+"""The driver layer accepts an engine's array only where its use is ordered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fill():
 
 
 def uses(fill):
-    """Every way to use an array `x` through the driver layer, on a stream."""
+    """Each way to use an array `x` through the driver layer, on a stream."""
     host = pinned([7] * 4, np.uint32)
     buffer = cs.DeviceBuffer(16)
     shape = {"grid": 1, "block": 4}
@@ -99,7 +99,7 @@ def test_in_an_op_it_is_the_op_that_is_ordered(fill, way, mode):
 
 
 def test_both_ways_out_that_the_refusal_names_keep_the_order(engine, fill):
-    """The array's writer is held: what comes after it, by either way, is held too."""
+    """The array's writer is blocked, so each op behind it, by either way, is blocked too."""
     with Latch() as latch:
         x, stream = cs.zeros(4, np.uint32), cs.Stream()
         engine.push(latch.hold, writes=[x], device=0)

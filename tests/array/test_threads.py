@@ -1,4 +1,4 @@
-"""What arrays keep for all threads: what was handed over, and idle staging memory."""
+"""State of arrays that all threads share: handed-over memory, and idle staging memory."""
 
 from __future__ import annotations
 

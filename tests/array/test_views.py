@@ -1,4 +1,4 @@
-"""Views as another dtype and contiguous copies: what NumPy gives, or NumPy's refusal."""
+"""Views as another dtype, and contiguous copies: NumPy's result, or NumPy's refusal."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_python_objects_are_no_dtype_of_a_view():
 
 
 def test_a_copy_waits_for_nobody_and_comes_after_the_writers():
-    """The host op that fills the source is held until the copy was made."""
+    """The host op that fills the source is blocked until the copy is made."""
     with cs.Engine() as engine, HostLatch() as latch:
         host, x = cs.pinned_empty((4, 4), np.int32), cs.zeros((4, 4), np.int32)
 

@@ -1,4 +1,4 @@
-"""`run --check`: what it finds is told, written down, suppressed, and is the exit status."""
+"""`run --check`: findings are reported, saved, suppressed, and give the exit status."""
 
 from __future__ import annotations
 

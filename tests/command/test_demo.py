@@ -1,4 +1,4 @@
-"""The demo program: right on every kind of picture, and one clear line when it can not be."""
+"""The demo program: right on every kind of picture, and one clear line where it fails."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_it_says_what_it_did_and_writes_the_picture(picture, tmp_path, capsys):
     output = tmp_path / "out.png"
     assert demo("--image", picture, "--output", output) == 0
     said = capsys.readouterr()
-    # On a machine that is busy a part may take so long that it is named.
+    # On a busy machine a part may take so long that a line names it.
     assert re.sub(r".* \(\d+ s so far\)\n", "", said.err) == ""
     for word in ("device", "ops", "streams", "waits elided", "bit for bit", "NumPy", "out.png"):
         assert word in said.out
@@ -52,7 +52,7 @@ def test_the_default_is_the_sample_photo_and_a_file_in_this_folder(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     assert demo("--size", 24) == 0
     assert "grace_hopper.jpg, 20 x 24" in capsys.readouterr().out
-    # Before and after, with a white line between them.
+    # The picture shows before and after, with a white line between them.
     both = np.asarray(opened(tmp_path / "enhanced.png"))
     assert both.shape[:2] == (24, 41)
     assert (both[:, 20] == 255).all()
@@ -78,7 +78,7 @@ def test_json_holds_what_a_program_wants_to_know(picture, tmp_path, capsys):
 
 
 def test_the_graph_forks_and_joins(picture, tmp_path, capsys):
-    """Blurs and masks run beside each other: more than one stream, and waits between them."""
+    """Blurs and masks run at the same time, on several streams with waits between them."""
     demo("--image", picture, "--output", tmp_path / "a.png", "--json")
     counts = json.loads(capsys.readouterr().out)["statistics"]
     assert counts["streams_used"] > 2
@@ -187,14 +187,14 @@ def test_a_file_that_is_no_picture_is_one_line(tmp_path, capsys):
 
 
 def test_a_picture_cut_short_is_one_line_though_its_header_is_whole(picture, tmp_path, capsys):
-    """The decoding op finds out, on a worker, and takes all that depends on it with it."""
+    """The decoding op notices on a worker, and its dependents fail with it."""
     noise = np.random.default_rng(1).integers(0, 256, (60, 60, 3), np.uint8)
     path = save(Image.fromarray(noise), tmp_path / "short.jpg")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     assert "short.jpg: " in fails(capsys, "--image", path, "--output", tmp_path / "a.png")
     assert not (tmp_path / "a.png").exists()
-    # Nothing of it is left behind: the next picture is enhanced as ever.
+    # The failure leaves nothing behind: the next picture is enhanced as usual.
     assert demo("--image", picture, "--output", tmp_path / "a.png", "--quiet") == 0
 
 
@@ -220,7 +220,7 @@ def test_wrong_arguments_are_told_with_the_usage(arguments, capsys):
 
 
 def test_a_result_that_differs_is_said_and_is_exit_status_1(picture, tmp_path, capsys, monkeypatch):
-    """A wrong yardstick: a demo that can not fail proves nothing."""
+    """The planted bug is a wrong reference. A demo that cannot fail proves nothing."""
     monkeypatch.setattr(
         cudasync.demo.trial, "enhance_reference", lambda pixels, settings: pixels[::-1]
     )
@@ -236,7 +236,7 @@ def in_a_process(*arguments, **options):
 
 
 def test_interrupted_it_says_so_in_one_line(tmp_path):
-    """A named pipe holds the program at its picture: once we can open it, it is waiting there."""
+    """A named pipe blocks the program at its picture. Once the test can open it, it is blocked."""
     pipe = tmp_path / "pipe.png"
     os.mkfifo(pipe)
     process = in_a_process("--image", pipe)
@@ -250,7 +250,7 @@ def test_interrupted_it_says_so_in_one_line(tmp_path):
 
 
 def test_without_pillow_it_says_what_to_install(tmp_path):
-    """A module of that name that can not be found, ahead of the real one."""
+    """A finder ahead of the real one reports that the module does not exist."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "class Absent:\n"

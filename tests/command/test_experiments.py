@@ -1,4 +1,4 @@
-"""The experiments program: tables, JSON, a picture, and one clear line when it can not be done."""
+"""The experiments program: tables, JSON, a picture, and one clear line where it fails."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from cudasync.experiments.catalogue import EXPERIMENTS
 
 DEVICES, SCHEDULER = "CUDASYNC_SOFTGPU_DEVICES", "CUDASYNC_SOFTGPU_SCHEDULER"
 SMALL = ("--size", 40, "--repeat", 1)
-# As if nobody had said anything, whatever the tests run under.
+# The variables count as unset, whatever the tests run under.
 UNSET = {DEVICES: "", SCHEDULER: ""}
 
 
 @pytest.fixture(autouse=True)
 def the_scheduler_is_chosen(monkeypatch):
-    """That of this process, so that the program starts no second one."""
+    """Set this process's scheduler, so that the program starts no second process."""
     monkeypatch.setenv(SCHEDULER, os.environ.get(SCHEDULER) or "fifo")
     monkeypatch.setenv(DEVICES, os.environ[DEVICES])
 
@@ -38,7 +38,7 @@ def experiments(*arguments):
 def test_it_says_what_was_expected_measured_and_right(capsys):
     assert experiments(*SMALL) == 0
     out, err = capsys.readouterr()
-    # A busy machine may take long enough to be told of what takes so long.
+    # A busy machine may print a line about a part that takes long.
     assert [line for line in err.splitlines() if not line.endswith(" s so far)")] == []
     for name in EXPERIMENTS:
         assert f"\n{name}: " in out
@@ -148,7 +148,7 @@ def test_one_device_leaves_out_what_needs_two_and_says_what_to_set():
 
 
 def test_left_to_itself_it_has_two_devices_and_the_clock_that_each_experiment_needs():
-    """The virtual clock here, the wall clock in a second process, in one report."""
+    """One report uses the virtual clock here, and the wall clock in a second process."""
     code, printed = elsewhere("dag", "two-gpus", *SMALL, "--json", **UNSET)
     assert code == 0, printed
     found = document(printed)
@@ -161,13 +161,13 @@ def test_left_to_itself_it_has_two_devices_and_the_clock_that_each_experiment_ne
 
 
 def second_process_of(process):
-    """The process that `process` has started for the other clock, or None while there is none."""
+    """The process that `process` has started for the other clock, or None before that."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return next((each for each in children if is_ours(each)), None)
 
 
 def is_ours(number):
-    """True if this is a process of ours, and not one that has ended."""
+    """True if this is a live process of ours."""
     try:
         return b"cudasync\0experiments" in Path(f"/proc/{number}/cmdline").read_bytes()
     except OSError:
@@ -197,7 +197,7 @@ def test_interrupted_it_says_so_in_one_line_and_leaves_no_process():
 
 
 def test_without_matplotlib_it_says_what_to_install_and_measures_nothing(tmp_path):
-    """Not to be found, in a process that imported it never."""
+    """Matplotlib cannot be found, in a process that never imported it."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "class Absent:\n"

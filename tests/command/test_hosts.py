@@ -1,4 +1,4 @@
-"""Ranks on other hosts: what the file says, real ssh to this machine, and each refusal's line."""
+"""Ranks on other hosts: the file of hosts, real ssh to this machine, and one line a refusal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if sys.argv[1:] == ["fail"] and comm.rank == 1:
     sys.exit(5)
 comm.barrier()
 """
-# A child in a session of its own: no signal to a group reaches it.
+# A child in its own session, which no signal to a group reaches.
 BUSY = """import subprocess, sys, threading
 code = "import time; time.sleep(1000)"
 child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
@@ -38,7 +38,7 @@ threading.Event().wait(1000)
 
 @pytest.fixture(scope="module")
 def ssh(tmp_path_factory):
-    """The words of an ssh that knows some hosts."""
+    """The command of an ssh that knows some hosts."""
     if why := lacks_ssh() or lacks_mpi():
         pytest.skip(why)
     folder = tmp_path_factory.mktemp("ssh")
@@ -165,7 +165,7 @@ def test_where_the_file_names_this_machine_alone_no_rank_opens_a_port(given):
 
 def test_names_of_this_machine_are_known():
     assert all(map(is_here, ("localhost", "127.0.0.1", socket.gethostname())))
-    # Of documentation alone (RFC 5737): nobody has it.
+    # This address is reserved for documentation (RFC 5737): no machine has it.
     assert not is_here("192.0.2.1")
 
 

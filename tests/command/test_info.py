@@ -1,4 +1,4 @@
-"""The info program: what is used and why, what is installed, and how to get what is not."""
+"""The info program: what is used and why, what is installed, and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_it_names_what_computes_products(capsys, monkeypatch):
     assert "matmul        own kernels (CUDASYNC_CUBLAS=0)" in capsys.readouterr().out
     monkeypatch.setenv("CUDASYNC_CUBLAS", "/nowhere/libcublas.so")
     assert main(["info"]) == 0
-    assert "/nowhere/libcublas.so can not be loaded" in capsys.readouterr().out
+    assert "/nowhere/libcublas.so cannot be loaded" in capsys.readouterr().out
 
 
 def test_it_says_which_communicators_there_are_and_why_not(capsys, monkeypatch):
@@ -114,7 +114,7 @@ def test_the_extras_are_those_of_the_project():
         extras = tomllib.load(file)["project"]["optional-dependencies"]
     for name, distributions in versions.EXTRAS.items():
         wanted = [re.match(r"[\w-]+", each)[0] for each in extras[name]]
-        # An extra that it brings along has a row of its own.
+        # An extra that another extra includes has its own row.
         assert [each for each in wanted if each != "cudasync"] == list(distributions)
 
 
@@ -158,7 +158,7 @@ def test_anything_else_is_exit_status_2(arguments, capsys):
 
 
 def test_what_of_cupy_runs_is_said_where_cupy_is_installed(monkeypatch):
-    """And what is refused is what the software GPU refuses."""
+    """The listed refusals are those of the software GPU."""
     from cudasync.softgpu.abi.cupy.libraries import REFUSED, STOOD_IN_FOR
 
     installed = {"cupy-cuda13x": "14.2.0"}

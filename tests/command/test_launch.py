@@ -1,4 +1,4 @@
-"""The launch program: ranks by mpiexec, which end together and leave nothing."""
+"""The launch program: ranks by mpiexec, which end together and leave no process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sleep_long():
 
 @pytest.fixture
 def script(tmp_path):
-    """The path of a script of these lines, which knows its `rank`."""
+    """The path of a script of these lines, which know their `rank`."""
 
     def script(text):
         path = tmp_path / "script.py"
@@ -34,7 +34,7 @@ def script(tmp_path):
 
 @pytest.fixture
 def ranks(script):
-    """`ranks(count, text, *arguments)`: how these lines end in so many ranks."""
+    """`ranks(count, text, *arguments)`: the outcome of these lines in so many ranks."""
     if why := lacks_mpi():
         pytest.skip(why)
 
@@ -84,7 +84,7 @@ def test_ranks_that_end_well_have_run_their_exit_handlers(ranks):
     assert sorted(done.out.splitlines()) == ["[0] last 0", "[1] last 1"]
 
 
-# In a session of its own: no signal to a group of ours reaches it.
+# The child has its own session, so no signal to one of our groups reaches it.
 BUSY = """
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"],
                          start_new_session=True)
@@ -94,7 +94,7 @@ sleep_long()
 
 
 def ready(job, count):
-    """The processes of all ranks, once all have said that they run."""
+    """The processes of all ranks, once all have reported that they run."""
     lines = [job.stdout.readline().split() for _ in range(count)]
     assert {words[1] for words in lines} == {"ready"}
     return [int(word) for words in lines for word in words[2:]]
@@ -127,7 +127,7 @@ def test_a_tolerant_launch_goes_on_without_a_dead_rank(ranks):
         "MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)\n"
         "try:\n    MPI.COMM_WORLD.recv(source=1)\n"
         "except MPI.Exception:\n    print('goes on')\n"
-        # Open MPI's MPI_Finalize may wait for the dead.
+        # Open MPI's MPI_Finalize may wait for dead ranks.
         "sys.stdout.flush()\nos._exit(0)\n",
         options=["--fault-tolerant"],
     )

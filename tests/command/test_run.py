@@ -1,4 +1,4 @@
-"""The run program: a script can not tell it from Python, but for the CUDA driver beneath it."""
+"""The run program: a script runs as under Python, except for the CUDA driver beneath it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def started(script):
 
 @pytest.fixture
 def run(script):
-    """The same, in a process whose imports are done: for what is not about how one starts."""
+    """The same in a process whose imports are done, for tests that do not concern its start."""
 
     def run(text, *arguments, options=()):
         return run_words(*options, script(text), *arguments)
@@ -126,7 +126,7 @@ def test_its_exit_status_tells_of_ops_that_failed_and_nobody_was_told(line, run,
     told = f"{script('')}:4: UnhandledFailureWarning"
     done, status = run(head + line), UNHANDLED[line]
     assert done.code == status, done.err
-    # Once, also where a child of the script comes to its end.
+    # The warning is printed once, also if a child of the script ends.
     assert done.err.count(told) == bool(status), done.err
 
 
@@ -294,7 +294,7 @@ except Exception as error:
 
 
 def test_a_process_that_imports_cupy_first_is_on_the_software_gpu_too(started, tmp_path):
-    """CuPy asks for a driver while it is imported: one must be in place before its first line."""
+    """CuPy calls a driver during its import, so a driver must be in place before its first line."""
     package = tmp_path / "cupy"
     package.mkdir()
     (package / "__init__.py").write_text(
@@ -328,7 +328,7 @@ def test_a_process_that_imports_cupy_first_is_on_the_software_gpu_too(started, t
 def test_a_process_that_does_not_read_the_path_has_its_own_driver(
     run, options, environment, is_there
 ):
-    """The README says which, so that nobody takes one for the other."""
+    """The README lists these processes, so that no reader confuses the two drivers."""
     command = [sys.executable, *options, "-c", LOOK]
     done = run(f"import os, subprocess\nsubprocess.run({command!r}, env={environment})\n")
     assert ("CUDA_SUCCESS" in done.out) is is_there, done.out + done.err

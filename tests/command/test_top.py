@@ -1,4 +1,4 @@
-"""A process that may be asked says what goes on in it; of others `top` says why they do not."""
+"""`top` shows the activity of processes that permit it, and says why other processes do not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import cudasync as cs
 from cudasync.command import main
 from cudasync.profile import asking
 
-# It forks, since a child is asked by its own number, and waits for its stdin to end.
+# The process forks, because a child answers under its own number. It waits for its stdin to end.
 HOLDS = """
 import os, sys, threading
 import cudasync as cs
@@ -58,13 +58,13 @@ def started(text, **environment):
 
 @pytest.fixture(scope="module")
 def asked():
-    """The numbers of a process that may be asked, and of two children of it."""
+    """The numbers of a process that permits questions, and of its two children."""
     process = started(HOLDS, CUDASYNC_TOP="1")
     pids = [process.pid, *map(int, process.stdout.readline().split())]
     yield pids
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
-    # Nothing is left of any.
+    # None of them leaves anything behind.
     for pid in pids:
         with pytest.raises(cs.CudasyncError, match="there is no process"):
             asking.ask(pid)
@@ -92,7 +92,7 @@ def test_as_json_it_is_one_object(asked, capsys):
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         assert found["threads"] is None
         return
-    # It may be about to.
+    # The thread may be about to wait.
     while "waits" not in [each["thread"] for each in found["threads"]]:
         found = asking.ask(asked[0])
 
@@ -108,7 +108,7 @@ def test_on_a_terminal_it_is_drawn_until_ctrl_c(asked, monkeypatch):
     monkeypatch.setattr(sys, "stdout", terminal.file)
 
     def interrupts():
-        # The second drawing: the first has no rates.
+        # This waits for the second drawing: the first has no rates.
         terminal.read_until("ops/s")
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
@@ -128,7 +128,7 @@ def test_it_ends_with_the_process(asked, monkeypatch, capsys):
 
     def kills():
         terminal.read_until("no engine is open")
-        # So it can tidy nothing up.
+        # SIGKILL leaves it no time to clear up.
         os.kill(asked[2], signal.SIGKILL)
 
     thread = threading.Thread(target=kills)
@@ -169,7 +169,7 @@ def test_a_name_that_is_taken_is_a_warning(monkeypatch):
     monkeypatch.setattr(asking, "_ANSWERING", [])
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as false:
         false.bind(asking._name(os.getpid()))
-        with pytest.warns(UserWarning, match=f"top can not ask process {os.getpid()}: .*in use"):
+        with pytest.warns(UserWarning, match=f"top cannot ask process {os.getpid()}: .*in use"):
             asking._begin()
     asking._ANSWERING.pop().close()
 

@@ -1,4 +1,4 @@
-"""The trace program: the script is as Python runs it, and a trace of its ops is written."""
+"""The trace program: the script runs as under Python, and a trace of its ops is written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def trace(*words: str) -> Done:
 
 @pytest.fixture
 def traced(tmp_path):
-    """The script's end, and the names of the ops in the trace, None if there is no trace."""
+    """The script's exit status, and the names of the ops in the trace; None without a trace."""
 
     def traced(text, *arguments):
         script, output = tmp_path / "script.py", tmp_path / "out.json"

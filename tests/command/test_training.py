@@ -1,4 +1,4 @@
-"""`experiments training`: a table, JSON, a picture, and one line where it can not be done."""
+"""`experiments training`: a table, JSON, a picture, and one line where it fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def experiments(*arguments):
     return main(["experiments", *(str(argument) for argument in arguments)])
 
 
-# What four processes do two do, too; a machine of two processors takes long to start them.
+# Two processes test the same as four, which start slowly on a machine with two processors.
 SOME = [way for way in WAYS if way.processes != 4 or way.servers]
 
 
@@ -62,7 +62,7 @@ def test_all_ways_that_can_be_had_are_in_one_document_and_the_others_are_named(
 
 
 def outcome(*differences):
-    """What ways found that are away from the first by so much."""
+    """An outcome of ways that differ from the first by these amounts."""
     ways = [
         Trained(f"way {number}", [2.0, 1.0 + each], 0.9, 0.1)
         for number, each in enumerate((0.0, *differences))

@@ -1,4 +1,4 @@
-"""`cache`: one pass is made, all others are read, and nothing tells them apart but the time."""
+"""`cache`: one pass computes, later passes read, and they differ only in time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cudasync import data
 
 
 class Counted:
-    """A map that knows how often it was called."""
+    """A map that counts its calls."""
 
     def __init__(self, by=1):
         self.calls, self.by = [], by
@@ -80,7 +80,7 @@ def test_a_pass_that_ends_early_is_gone_on_with(where, left_at):
     pipeline.close()
     kept = len(set(fn.calls)) if left_at == 49 else 0
     assert [numbers(pipeline), numbers(pipeline)] == [list(range(50))] * 2
-    # Maps run ahead of what is kept, so some were made twice; never one that was kept.
+    # Maps run ahead of the kept items, so some items were made twice. No kept item was.
     assert set(fn.calls) == set(range(50))
     assert all(fn.calls.count(n) == 1 for n in range(min(left_at, 50)))
     assert not kept or len(fn.calls) == 50
@@ -117,7 +117,7 @@ def test_the_rest_is_the_same_after_restore_whatever_is_kept(where, cut, epoch, 
     again.restore(state)
     assert begun + list(again) == order
     assert list(again) == order
-    whole.restore(state)  # All of it is kept.
+    whole.restore(state)  # All items are kept.
     assert begun + list(whole) == order
 
 

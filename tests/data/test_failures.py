@@ -1,4 +1,4 @@
-"""What fails reaches the loop with its stage and sample; what ends leaves nothing behind."""
+"""A failure reaches the loop with its stage and sample; the end of a loop leaves nothing behind."""
 
 from __future__ import annotations
 

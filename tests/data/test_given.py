@@ -1,4 +1,4 @@
-"""What a verb can not do is refused by the line that asks for it, before anything runs."""
+"""An impossible argument of a verb is refused by the line that gives it, before anything runs."""
 
 from __future__ import annotations
 

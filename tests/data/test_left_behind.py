@@ -98,7 +98,7 @@ def test_a_program_that_is_interrupted_or_killed_leaves_nothing(kind, tmp_path):
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == -kind
     for each in ends:
-        # Readable once the process has ended.
+        # The descriptor is readable once the process has ended.
         assert select.select([each], [], [], 60)[0]
         os.close(each)
     assert not [name for name in names if Path("/dev/shm", name).exists()]

@@ -1,4 +1,4 @@
-"""Datasets of other libraries are sources, as they are."""
+"""Datasets of other libraries are sources without any adaptor."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_processes_change_nothing(make, workers, depth, cut):
 
 
 def test_a_verb_that_is_off_by_one_is_found(monkeypatch):
-    """The planted bug: a slice of what has no numbers leaves out one item too many."""
+    """The planted bug: a slice of a source without lengths leaves out one item too many."""
     whole = picking.Sliced.__init__
 
     def wrong(self, source, start, step, most):

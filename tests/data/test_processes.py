@@ -1,4 +1,4 @@
-"""`map(processes=True)`: the sequence of threads, arrays in shared memory, deaths that are told."""
+"""`map(processes=True)`: the same sequence, arrays in shared memory, errors when workers die."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_trees_come_back_as_they_were():
             for leaf in ("large", "columns", "gaps", "small"):
                 np.testing.assert_array_equal(each[leaf], expected[leaf])
                 assert each[leaf].dtype == expected[leaf].dtype
-            each["large"][0] = -1  # As from a thread, they may be written.
+            each["large"][0] = -1  # They are writable, as from a thread.
         del found, each
 
 
@@ -109,7 +109,7 @@ def test_exceptions_and_results_that_can_not_be_sent_are_named():
         list(mapped(20, functions.unpicklable_error))
     with pytest.raises(data.DataError, match=r"map, sample 5: .*lambda"):
         list(mapped(20, functions.unpicklable_result))
-    with pytest.raises(TypeError, match="can not be pickled"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         mapped(20, lambda n: n)
 
 
@@ -141,7 +141,7 @@ def test_a_process_that_does_not_end_is_killed(end, tmp_path, monkeypatch):
     monkeypatch.setattr(processes.crew, "PATIENCE_S", 0.0)
     begun = tmp_path / "begun"
     with nothing_left_behind():
-        # One process is at the second sample for ever, the other one does the first.
+        # One process is at the second sample for ever, the other one computes the first.
         iterator = iter(mapped(20, partial(functions.endless, begun), workers=2))
         assert next(iterator) == 0
         while not begun.exists():

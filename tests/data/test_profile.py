@@ -1,4 +1,4 @@
-"""Stages are in the profile, by their names."""
+"""A profile shows the stages of a pipeline by their names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_profile_has_the_stages_of_a_pipeline_by_name():
         "prefetch gather": 5,
         "prefetch copy": 5,
     }
-    assert counts["prefetch"] >= 6  # One pull for each batch, and those that find the end.
+    assert counts["prefetch"] >= 6  # One pull for each batch, and the pulls that find the end.
     assert counts["map"] >= 1
     assert counts["map 2"] >= 1
     assert "prefetch copy" in str(profile)

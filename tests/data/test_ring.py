@@ -1,5 +1,8 @@
-"""Batches on the device are those of a serial program, under every scheduler: the ring is never
-reused too early. A planted bug, a gather that does not say what it overwrites, is found."""
+"""The ring of batches on a device is never reused too early, under any scheduler.
+
+Its batches equal those of a serial program. The test finds the planted bug: a gather that does not
+declare what it overwrites.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from cudasync.data.ring import Slot
 
 
 def on_device(count, size, depth, workers, keeps):
-    """Sums of kernels over each batch, and the batches; nothing is waited for in the loop."""
+    """Sums of kernels over each batch, and the kept batches; the loop waits for nothing."""
     samples = np.arange(count * 64, dtype=np.float32).reshape(count, 64)
     pipeline = (
         data.source(samples)

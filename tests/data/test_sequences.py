@@ -1,4 +1,4 @@
-"""The sequence of a pipeline is that of plain Python, whatever takes part in making it."""
+"""The sequence of a pipeline equals that of plain Python, for any workers and processes."""
 
 from __future__ import annotations
 

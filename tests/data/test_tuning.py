@@ -1,4 +1,4 @@
-"""Workers are chosen by what they are worth, and change nothing but the time."""
+"""The number of workers follows their benefit, and changes only the time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cudasync.data.tuning import Climber, chosen
 
 
 def climbed(speed, wanted, most=16, begin=1):
-    """Where a climber ends: `speed(workers)` samples a second, of which `wanted` are taken."""
+    """The final number of workers; the loop wants `wanted` of `speed(workers)` samples a second."""
     climber = Climber(most, begin)
     for _ in range(100):
         rate = min(speed(climber.workers), wanted)
@@ -27,7 +27,7 @@ def climbed(speed, wanted, most=16, begin=1):
         (lambda workers: 1000 * min(workers, 2), 9999, 2),  # or as there are processors,
         (lambda workers: 1000, 9999, 1),  # or one, where the GIL is held.
         (lambda workers: 1000 * workers, 500, 1),
-        (lambda workers: 100 * workers, 99999, 16),  # A network gives as much as one asks for.
+        (lambda workers: 100 * workers, 99999, 16),  # A network delivers as much as is asked for.
     ],
 )
 def test_a_worker_is_added_where_it_is_worth_it(speed, wanted, ends_at):
@@ -47,7 +47,7 @@ def test_workers_go_to_the_slowest_stage_until_the_loop_or_the_processors_are_th
     assert chosen(both, loop_s=0.1, items=100) == {"map": 1, "map 2": 1}
     assert chosen(both, loop_s=0.02, items=100) == {"map": 1, "map 2": 4}
     assert chosen(both, loop_s=0.0, items=100) == {"map": 2, "map 2": 6}
-    # What waits elsewhere takes no processor.
+    # A stage that waits for a remote source uses no processor.
     assert chosen({"map 3": remote}, loop_s=0.005, items=100) == {"map 3": 25}
     assert chosen({"map 3": remote}, loop_s=0.0, items=100) == {"map 3": 32}
 

@@ -1,4 +1,4 @@
-"""The timeline chart: fixed width, one row a place, each op where and as long as it ran."""
+"""The timeline chart: fixed width, one row a place, and each op at its place and length."""
 
 from __future__ import annotations
 

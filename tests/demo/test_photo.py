@@ -1,4 +1,4 @@
-"""Any picture that Pillow reads becomes upright 8-bit RGBA; any other file is one clear line."""
+"""Any picture that Pillow reads becomes upright 8-bit RGBA. Any other file gives one clear line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_transparent_palette_colour_is_transparent(tmp_path):
 
 
 def read_back(photo, pixels):
-    """The file of `pixels` as PNG, read again."""
+    """The pixels written as PNG, and read again."""
     with Image.open(io.BytesIO(photo.encode(pixels, "PNG"))) as image:
         image.load()
         return image
@@ -61,7 +61,7 @@ def test_numbers_with_no_range_of_their_own_go_from_black_to_white(tmp_path):
 @pytest.mark.parametrize("suffix", ["jpg", "png", "tiff", "webp"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_the_picture_stands_upright(tmp_path, suffix, orientation):
-    """The dark corner, stored wherever the orientation puts it, comes out at the top left."""
+    """The dark corner comes out at the top left, wherever the orientation stores it."""
     upright = Image.new("L", (24, 16), 255)
     upright.paste(0, (0, 0, 8, 8))
     undo = {

@@ -1,4 +1,4 @@
-"""Photographs, decoded into batches, augmented by a kernel, learned from: the serial answer."""
+"""Photographs are decoded into batches, augmented by a kernel and learned: the serial answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The NumPy reference does what an enhancement should: the yardstick is checked, too."""
+"""The NumPy reference does what an enhancement should, so the reference itself is checked."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_edge_gets_steeper_and_noise_gets_less():
     levels = np.full((40, 80), 90.0)
     levels[:, 40:] = 160.0
     levels = levels + rng.normal(0, 2, levels.shape)
-    # A soft edge: what sharpening is for.
+    # A soft edge, which sharpening is for.
     levels[:, 38:42] = np.linspace(90, 160, 4)
     pixels = with_alpha(np.repeat(levels.astype(np.uint8)[..., np.newaxis], 3, axis=2))
     enhanced = enhance_reference(pixels, settings_for(80, 40)).astype(float)[..., 0]

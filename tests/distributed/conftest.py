@@ -1,4 +1,4 @@
-"""Fixtures for collectives."""
+"""Fixtures for the tests of collectives."""
 
 from __future__ import annotations
 

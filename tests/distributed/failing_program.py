@@ -1,4 +1,4 @@
-"""Ranks that die, sleep or are out of reach; and ranks that end with sends on their way."""
+"""Ranks that die, sleep or cannot be reached, and ranks that end with sends in flight."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def numbers(value=1.0, length=LENGTH):
 
 
 def killed():
-    """The others are told who died, and go on without that rank."""
+    """The other ranks learn which rank died, and go on without it."""
     comm, x = init(), numbers()
     comm.all_reduce(x).wait()
     if comm.rank == 1:
@@ -62,7 +62,7 @@ def killed_without_tolerance():
 
 
 def sleeping():
-    """Who waits is told; its memory stays until MPI has done with it, which may be late."""
+    """A waiting rank gets an error. Its memory stays until MPI ends its use, maybe late."""
     other = init()
     for length in (LENGTH >> 8, LENGTH):
         one_sleeps(other, length)
@@ -89,7 +89,7 @@ def one_sleeps(other, length):
         assert memory() is not None
         assert len(LET_GO) == 1
         other.barrier()
-        # What moves messages moves those as well.
+        # The calls that move messages also move these messages.
         end = time.monotonic() + PATIENCE_S
         while LET_GO and time.monotonic() < end:
             other.send(numbers(length=1), 0)
@@ -111,7 +111,7 @@ def one_sleeps(other, length):
 
 
 def apart():
-    """The link between two machines goes down: both are told, neither waits for ever."""
+    """The link between two machines goes down: both ranks get an error, and none hangs."""
     comm, x = init(timeout=3), numbers()
     comm.all_reduce(x).wait()
     print("together", flush=True)
@@ -122,7 +122,7 @@ def apart():
 
 
 def ending():
-    """What was sent arrives, though the program that sent it has ended."""
+    """Sent messages arrive, although the sending program has ended."""
     comm = init()
     if comm.rank == 0:
         for value in range(4):
@@ -137,6 +137,6 @@ def ending():
     print("all came", flush=True)
 
 
-# What hangs says where.
+# A hanging program prints its stacks.
 faulthandler.dump_traceback_later(2 * PATIENCE_S, exit=True)
 globals()[sys.argv[1]]()

@@ -1,4 +1,4 @@
-"""Ranks that call different things in debug mode: each is told of all calls, and nobody waits."""
+"""Ranks whose calls differ in debug mode: each rank's error lists all calls, and no rank waits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 
 import cudasync as cs
 
-# By kind: what rank 0 calls, and what the others call. Four numbers, or as many as it takes.
+# By kind: the call of rank 0, and the call of the others. The arrays have four numbers, or as many
+# as the call needs.
 PAIRS = {
     "verb": (lambda c, x: c.all_reduce(x), lambda c, x: c.broadcast(x)),
     "reduction": (lambda c, x: c.all_reduce(x), lambda c, x: c.all_reduce(x, op="max")),
@@ -26,7 +27,7 @@ PAIRS = {
 
 
 def failure(call, comm, x):
-    """What the first of these calls raises on a wait."""
+    """The error of the first of these calls, raised by a wait."""
     try:
         works = call(comm, x)
         (works[0] if isinstance(works, list) else works).wait()
@@ -50,7 +51,7 @@ def differs(kind):
 
 
 def send_of_another_size():
-    """The receiver is told at once, the others at their next call."""
+    """The receiver gets the error at once, the other ranks at their next call."""
     comm = cs.distributed.init("mpi", devices=["cpu"], debug=True)
     x = cs.xp.asarray(np.zeros(8, np.float32), device="cpu")
 
@@ -66,7 +67,7 @@ def send_of_another_size():
 
 
 def late():
-    """Who has not come is named."""
+    """The error names the rank that has not called."""
     comm = cs.distributed.init("mpi", devices=["cpu"], debug=True, timeout=0.5)
     x = cs.xp.asarray(np.zeros(8, np.float32), device="cpu")
     if comm.rank == 0:

@@ -1,4 +1,4 @@
-"""What each rank of test_mpi.py runs: every call, on the CPU and a device, against NumPy."""
+"""The program of each rank of test_mpi.py: every call, on the CPU and a device, against NumPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cudasync.distributed import exchange, mpi, parts
 from cudasync.testing import HostLatch
 
 PATIENCE_S = 40
-# Several chunks of what is not much longer than one.
+# An array that is little longer than one chunk still has several chunks.
 exchange._LEAST_BYTES = 1 << 14
 MOST = mpi.STAGED_BYTES, mpi.MOST_BYTES
 DTYPES = (np.float32, np.int64, np.uint8)
@@ -21,7 +21,7 @@ REDUCE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maxim
 
 
 def numbers(comm, dtype, length):
-    """What every rank has, known to all."""
+    """The numbers of each rank, which all ranks know."""
     return [(np.arange(length) * (r + 3) % 5 + 1).astype(dtype) for r in range(comm.size)]
 
 
@@ -74,11 +74,11 @@ def moves(comm, dtype, make, length=100_000):
     x = make(host[rank])
     comm.all_to_all(x)
     same(x, np.concatenate([each[3 * rank : 3 * rank + 3] for each in host]), "all_to_all")
-    # Both send before they receive, more than MPI keeps by itself.
+    # Both ranks send before they receive, and more than MPI buffers.
     long = make(np.full(length, rank, dtype))
     got = make(np.zeros(length, dtype))
     comm.send(long, (rank + 1) % size)
-    long += 1  # What was sent is what was there.
+    long += 1  # The message has the values of the time of the push.
     long.wait()
     comm.recv(got, (rank - 1) % size)
     same(got, np.full(length, (rank - 1) % size, dtype), "send and recv")
@@ -111,7 +111,7 @@ def order(comm, make):
 
 
 def bits(comm, make):
-    """The same bits on all ranks, and again."""
+    """The results have the same bits on all ranks, and in a second run."""
     x = np.random.default_rng(comm.rank).standard_normal(5000).astype(np.float32)
     results = []
     for _ in range(2):
@@ -125,7 +125,7 @@ def bits(comm, make):
 
 
 def long_reductions(comm, make):
-    """Added up in the order of ranks, to the bit, in chunks of which the last is shorter."""
+    """The sums are added in the order of the ranks, to the bit. The last chunk is shorter."""
     length = 70_008
     for dtype, op in (
         (np.float32, "sum"),
@@ -170,7 +170,7 @@ def misuse(comm, make):
         (lambda: comm.all_reduce(x), TypeError),
         (lambda: comm.all_reduce([x, x]), ValueError),
         (lambda: comm.all_reduce(np.zeros(3)), TypeError),
-        # What the engine refuses is not due, either.
+        # A call that the engine refuses must not be expected from other ranks either.
         (lambda: comm.broadcast(x, priority="high"), TypeError),
         (lambda: comm.all_to_all(x[: comm.size + 1]), ValueError),
         (lambda: comm.broadcast(x, root=comm.size), ValueError),
@@ -223,7 +223,7 @@ def skipped(comm, make):
 
 
 def listened_to():
-    """The ports that this process listens on."""
+    """The ports on which this process listens."""
     own = {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
     rows = [
         line.split()
@@ -234,7 +234,7 @@ def listened_to():
 
 
 def in_parts(comm, make):
-    """Parts of a few elements are what the whole is, on the CPU, a device, and both."""
+    """Transport in small parts equals transport as a whole, on the CPU, a device, and both."""
     mpi.STAGED_BYTES = mpi.MOST_BYTES = 64
     for dtype in DTYPES:
         reductions(comm, dtype, make)
@@ -254,7 +254,7 @@ def in_parts(comm, make):
     shifted = make(np.arange(101.0))
     comm.all_reduce(shifted[:100], shifted[1:])
     same(shifted[1:], np.arange(100.0) * comm.size, "out a step beside x")
-    # Of other sizes: the first parts fit, and it is seen.
+    # Arrays of different sizes: the first parts fit, and the error is still found.
     comm.barrier()
     x = make(np.zeros(40 if comm.rank else 24, np.float64))
     work = comm.send(x, 1 - comm.rank) if comm.rank else comm.recv(x, 1)
@@ -266,7 +266,7 @@ def in_parts(comm, make):
 
 
 def overlap(comm, make):
-    """While one part is transported the next is copied to the host, and the last one back."""
+    """While one part is transported, the next is copied to the host, and the last one back."""
     mpi.STAGED_BYTES = 64
     latches, copies = [HostLatch() for _ in range(4)], []
     copy, all_reduce, held = parts.copy, comm._ranks.all_reduce, iter(latches)
@@ -318,7 +318,7 @@ def main():
             in_parts(cs.distributed.init("mpi", devices=[device]), make)
     if "--parts" in sys.argv:
         overlap(cs.distributed.init("mpi", devices=[0]), make)
-        # Ranks with their arrays on the CPU beside ranks with a device.
+        # Some ranks have their arrays on the CPU, others on a device.
         device = "cpu" if comm.rank == 0 else 0
         in_parts(cs.distributed.init("mpi", devices=[device]), make if comm.rank else on_cpu)
     with cs.Engine(workers=1):

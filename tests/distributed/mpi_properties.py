@@ -1,7 +1,7 @@
-"""What each rank of test_mpi_properties.py runs: the same random programs, against NumPy.
+"""The program of each rank of test_mpi_properties.py: the same random programs, against NumPy.
 
-Hypothesis draws the same on all ranks, since what it is told of each program is agreed on: right
-where it is right on all ranks.
+Hypothesis draws the same programs on all ranks, because the ranks agree on each verdict: a program
+is right if it is right on all ranks.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ import cudasync as cs
 from cudasync.distributed import exchange, mpi, ranks
 from cudasync.distributed.parts import Rows
 
-# Those of the longer arrays take five parts.
+# The programs with longer arrays take five parts.
 mpi.STAGED_BYTES = 16 << 10
-# Their reductions are exchanges, of several chunks on the CPU.
+# Their reductions are exchanges, with several chunks on the CPU.
 ranks.LONG_BYTES = 12 << 10
 exchange._LEAST_BYTES = 4 << 10
 
 
 class WrongError(Exception):
-    """A program that some rank got wrong."""
+    """A program that is wrong on some rank."""
 
 
 def search(examples):
@@ -46,7 +46,7 @@ def search(examples):
 
 
 def goes_right(program, comm, agreed, mode, *, recorded=False):
-    """True where all ranks have what NumPy has."""
+    """True if all ranks have NumPy's result."""
     is_right = np.ones(1, np.int32)
     with cs.Engine(mode):
         rows = place(program, comm)
@@ -82,7 +82,7 @@ def part_is_lost(comm):
 
 
 def a_read_is_not_declared(comm):
-    """What lies in a slot is taken when the op is pushed, as by one that does not wait for it."""
+    """The planted bug: the slot's contents are read at the push, as by an op that does not wait."""
     push = comm._line.push
 
     def push_without(told, x, out, does, *rest, **more):
@@ -102,14 +102,14 @@ def a_read_is_not_declared(comm):
 
 
 def chunk_is_not_combined(comm):
-    """What another rank has of all chunks but the first is not taken in."""
+    """The planted bug: only the first chunk of another rank is combined."""
     combined = exchange._Call._combined
     exchange._Call._combined = lambda self, number: (
         self._chunk(self._own, number) if number else combined(self, number)
     )
 
 
-# How each is planted, and on which device it shows.
+# How each bug is planted, and the device on which it shows.
 PLANTED = {
     "lost": (part_is_lost, 0),
     "undeclared": (a_read_is_not_declared, 0),

@@ -129,7 +129,7 @@ def test_a_planted_bug_is_found(plant, monkeypatch):
 
 
 def _behind_a_held_write():
-    """What a collective gives whose input is written by an op that it has to wait for."""
+    """The result of a collective that must wait for the op that writes its input."""
     latch = HostLatch()
     comm = communicator(3, on_cpu=True)
     with cs.Engine(workers=3) as engine:

@@ -1,4 +1,4 @@
-"""Ranks that die, sleep or are out of reach: the others are told in time, and nothing is left."""
+"""Ranks that die, sleep or cannot be reached: the others get an error in time, and all end."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_what_was_sent_last_arrives():
 
 @pytest.fixture
 def two_machines(tmp_path):
-    """Two network namespaces with a cable between: names, the link's end, and how to start there.
+    """Two network namespaces with a cable: the link's end, their names, and how to start there.
 
-    In place of ssh a script enters the namespace of that name.
+    A script that enters the namespace of the host's name replaces ssh.
     """
     first, second = (f"cs{os.getpid()}{letter}" for letter in "ab")
     commands = [
@@ -71,7 +71,7 @@ def two_machines(tmp_path):
             for command in commands:
                 subprocess.run(command.split(), check=True, capture_output=True, timeout=60)
         except (OSError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"network namespaces can not be made here: {error}")
+            pytest.skip(f"network namespaces cannot be made here: {error}")
         yield first, hosts, ["sh", agent, first], {"PRTE_MCA_plm_ssh_agent": str(agent)}
     finally:
         for name in (first, second):
@@ -81,7 +81,7 @@ def two_machines(tmp_path):
 def test_a_partition_of_two_machines_is_told_and_ends_the_job(two_machines):
     link, hosts, under, environment = two_machines
     done = launch(2, PROGRAM, "apart", link, options=["--hosts", hosts], under=under, **environment)
-    # What the other rank says may have been on its way.
+    # The other rank's output may be lost on its way.
     assert "[0] together" in done.out, done.out + done.err
     assert "CollectiveTimeout: all_reduce sum" in done.err
     assert done.code == 1, done.err

@@ -1,4 +1,4 @@
-"""The local communicator: what each collective leaves, on devices and on the CPU."""
+"""The local communicator: the result of each collective, on devices and on the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLACES = {
     "cpu": ["cpu"] * 4,
     "mixed": ["cpu", 0],
 }
-# A tree's size, and a ring's that no number of ranks divides.
+# A length for a tree, and one for a ring, which no number of ranks divides.
 LENGTHS = (1, 60, 30030)
 REDUCE = {
     "sum": np.add,
@@ -39,7 +39,7 @@ def comm(request):
 
 
 def numbers(comm, length, dtype=np.int32):
-    """Host arrays, one a rank, whose sums and products are exact."""
+    """One host array for each rank. Their sums and products are exact."""
     return [(np.arange(length) * (r + 3) % 7 + 1).astype(dtype) for r in range(comm.size)]
 
 
@@ -203,7 +203,7 @@ def test_a_burst_of_calls_seldom_asks_which_are_over(monkeypatch):
         cs.engine().push(latch.wait, writes=x)
         for _ in range(calls):
             comm.all_reduce(x, op="max")
-        # At each call it would be half of their square.
+        # A question at each call would give half of the square of this number.
         assert len(asked) <= 4 * calls
         latch.release()
         comm.barrier()

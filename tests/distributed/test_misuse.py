@@ -1,4 +1,4 @@
-"""Wrong collectives: a named error, and nothing has moved."""
+"""A wrong collective raises a named error, and moves nothing."""
 
 from __future__ import annotations
 

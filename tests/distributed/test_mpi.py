@@ -1,4 +1,4 @@
-"""The communicator between processes: real MPI, real processes, against NumPy."""
+"""The communicator between processes: real MPI and real processes, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MISMATCHES = Path(__file__).with_name("mismatch_program.py")
 
 @pytest.fixture
 def run():
-    """`run(count, *arguments)`: what the ranks of the program print."""
+    """`run(count, *arguments)`: the output of the program's ranks."""
     if why := lacks_mpi():
         pytest.skip(why)
 

@@ -1,6 +1,6 @@
-"""The communicator between GPUs without one: refused, and its calls compared with a reference.
+"""The communicator between GPUs, without a GPU: refusals, and calls compared with a reference.
 
-What NCCL itself does is not shown here; one rank of it needs a GPU, several need as many.
+NCCL itself is not tested here. One rank of NCCL needs a GPU, and several ranks need as many GPUs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ PATIENCE_S = 40
 
 @pytest.fixture
 def nccl(monkeypatch):
-    """`nccl(timeout)`: a communicator upon the reference, or what it is given; of one rank, or of
-    one on each of several devices."""
+    """`nccl(timeout)`: a communicator that calls the reference, or a library given to it.
+
+    It has one rank, or one rank on each of several devices.
+    """
     for launcher in starting._LAUNCHERS:
         monkeypatch.delenv(launcher, raising=False)
     made = []
@@ -90,7 +92,7 @@ def test_any_program_gives_what_numpy_gives(nccl, size):
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(programs())
     def check(program):
-        # On a GPU a send waits for its recv: here each stands in a group with its own.
+        # On a GPU a send waits for its recv, so each pair is in one group here.
         rows = place(program, comm)
         length, steps = program
         for step in steps:

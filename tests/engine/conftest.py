@@ -1,4 +1,4 @@
-"""What the searching tests looked at, at the end of the run."""
+"""Fixtures, and a summary of the explored interleavings at the end of the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["device", "latch"]
 
 @pytest.fixture
 def tracing_ends() -> Iterator[None]:
-    """For tests with freezers."""
+    """End tracing after a test that uses freezers."""
     yield
     end_tracing()
 

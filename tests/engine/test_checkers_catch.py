@@ -1,7 +1,6 @@
-"""Planted bugs: each turns the properties of test_engine_properties.py red. A checker that can not
-fail proves nothing.
+"""Planted bugs turn the properties of test_engine_properties.py red.
 
-The search has fixed seeds, so that a red test stays red.
+A checker that cannot fail proves nothing. The search has fixed seeds, so that a red test stays red.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.sampled(3)
 
 CROSSING, COMPUTING = crossing_programs(), computing_faults()
 
-# How many programs are run before it is asked whether one differed.
+# The search asks for differences after so many programs.
 CHUNK = 20
 fixed = hypothesis_settings(
     max_examples=CHUNK,
@@ -40,7 +39,7 @@ fixed = hypothesis_settings(
 
 
 def search(examples: int) -> list[str]:
-    """Run random programs until one of them differs; what differed."""
+    """Run random programs until one of them differs; returns the differences."""
     for chunk in range(examples // CHUNK):
         # With one thread and no trace, most launches are planned and issued at once.
         found = search_chunk(chunk, threads=1 + chunk % 2, trace=chunk % 2 == 1)
@@ -86,7 +85,7 @@ def search_operators_chunk(chunk: int, *, on_cpu: bool) -> list[str]:
     return found
 
 
-# A kernel takes device 1 down, from which device 0 then copies.
+# A kernel causes a fault on device 1, and then device 0 copies from there.
 SHORTEST = Program(
     (0, 1),
     3,
@@ -99,9 +98,9 @@ SHORTEST = Program(
 
 
 def search_faults(examples: int, faulting: SearchStrategy[Program] = CROSSING) -> list[str]:
-    """Run programs that lose a device until one of them is harmed: the shortest, then random ones.
+    """Run programs that lose a device until one is harmed: the shortest program, then random ones.
 
-    Hypothesis takes up constants of our code, so which programs it makes changes with any file.
+    Hypothesis draws constants from our code, so a change of any file changes its programs.
     """
     if faulting is CROSSING:
         found = differences_after_fault(SHORTEST, Setting(8, 3, 2, 0, 0, 0))
@@ -136,7 +135,7 @@ def test_the_engine_as_it_is_passes_the_same_search():
 
 @pytest.fixture(autouse=True)
 def _fresh_devices():
-    """A planted bug may make a kernel touch memory that is not there yet, which is fatal."""
+    """Reset the devices: a planted bug may let a kernel use unallocated memory, a fatal fault."""
     yield
     for ordinal in range(cs.device_count()):
         cs.Device(ordinal).reset()
@@ -169,7 +168,8 @@ def test_a_bug_that_needs_a_lost_device_is_found(bug, monkeypatch):
     assert search_faults(600)
 
 
-# Their step is poisoned by what it reads: a reduction forgets it, a copy does not bring it.
+# Their step is poisoned by its inputs. A reduction forgets the poison, a copy does not carry it
+# over.
 LOSING = ("a step forgets what it reads", "a fault stays on its device")
 
 

@@ -1,4 +1,4 @@
-"""A set of bytes as ranges is what a set of bytes is."""
+"""A `Cover`, a set of bytes stored as ranges, behaves as a set of bytes."""
 
 from __future__ import annotations
 

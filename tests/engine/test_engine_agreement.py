@@ -1,4 +1,4 @@
-"""The serial engine and the engine agree, call by call: one machine drives both."""
+"""The serial engine and the engine agree on each call of one state machine, which drives both."""
 
 from __future__ import annotations
 

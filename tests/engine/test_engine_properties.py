@@ -1,10 +1,10 @@
-"""The centre: any program on the engine gives the memory, results and errors of serial execution.
+"""The central property: any program on the engine gives memory, results and errors of a serial run.
 
-What "serial" means is said by a model in NumPy. Where several threads push, or ops do, the order
-that the pushes took effect in is read from `Op.number`, and the model runs in that order.
+A model in NumPy defines "serial". If several threads or ops push, `Op.number` gives the order in
+which the pushes took effect, and the model runs in that order.
 
-HYPOTHESIS_PROFILE says how many examples: plain, dev, ci, long. A red test ends with a line that
-runs its program again.
+HYPOTHESIS_PROFILE selects the number of examples: plain, dev, ci, long. A red test ends with a line
+that runs its program again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ LIMITS = st.integers(1, 6)
 
 
 def share(part: float) -> hypothesis_settings:
-    """That part of the profile's number of examples; the rest of the time is others'."""
+    """This part of the profile's number of examples; other properties share the rest."""
     usual = hypothesis_settings.default.max_examples
     return hypothesis_settings(max_examples=max(10, int(usual * part)))
 
 
-# The centre is tried more often than any other property: a thousand times in CI. A look is a look.
+# The central property gets more examples than any other: a thousand in CI.
 @share({"look": 1, "plain": 2, "dev": 2}.get(hypothesis_settings.get_current_profile_name(), 5))
 @given(programs(), settings())
 def test_any_program_gives_the_serial_result(program, setting):
@@ -76,7 +76,7 @@ def test_back_pressure_changes_nothing_but_the_pace(program, setting):
 @share(0.5)
 @given(st.one_of(programs(fails=True), mixed_programs(fails=True)))
 def test_the_serial_engine_does_what_the_model_says(program):
-    """Two meanings of "serial", one by the engine's own code and one by none of it."""
+    """Two definitions of "serial" agree: the engine's own code, and a model without that code."""
     check(program, Setting(serial=1))
 
 

@@ -1,6 +1,6 @@
-"""The properties hold under other schedules of the software GPU than the oldest command first.
+"""The properties also hold under schedules of the software GPU other than `fifo`.
 
-Which schedule is chosen once for a process, so each seed has a process of its own.
+A process has one scheduler, so each seed has a process of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BLOCKS = "tests/graph/recording/test_control_properties.py"
 
 
 def run_under(scheduler: str, profile: str, *tests: str) -> None:
-    """Run tests with that scheduler; red if one of them is."""
+    """Run tests with this scheduler; fails if one of them fails."""
     environment = {
         **os.environ,
         "CUDASYNC_DEVICE": "soft",

@@ -1,4 +1,4 @@
-"""Failures: they travel along data, name their push, leave the rest alone, and can be cleared."""
+"""Failures travel along data, name their push, spare independent ops, and can be cleared."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_overwriting_a_view_with_gaps_hides_no_failure_in_between(engine):
         every_other.wait(PATIENCE_S)
     with pytest.raises(cs.OpError):
         engine.push(lambda: None, reads=[array[1:2]]).wait(PATIENCE_S)
-    # No gaps: whole rows, and any order of the axes.
+    # Views without gaps: whole rows, and any order of the axes.
     for whole in (array[4:8], array[::-1], array.reshape(4, 4).T, array.reshape(4, 4)[:, :]):
         engine.push(fail, writes=[array])
         engine.push(lambda: None, writes=[whole]).wait(PATIENCE_S)
@@ -157,7 +157,8 @@ def test_a_push_that_an_engine_closes_under_is_refused_and_not_lost(monkeypatch)
             monkeypatch.undo()
             engine.close()
 
-        # What plain pushes, others and those of device ops ask last before they append.
+        # Plain pushes, other pushes and pushes of device ops call these functions last before they
+        # append.
         monkeypatch.setattr(inspect.getmodule(cs.Engine.push), "_maybe_inside", close_first)
         monkeypatch.setattr(current, "maybe_inside", close_first)
         monkeypatch.setattr(launching, "_maybe_inside", close_first)
@@ -286,10 +287,10 @@ def test_an_interrupt_in_a_deferred_device_op_costs_no_worker():
 def test_an_interrupt_in_the_middle_of_planning_costs_the_push_that_it_met_and_no_other(
     monkeypatch, module, step
 ):
-    """Both for an op that can be issued at once and for one that waits for a host op."""
+    """This covers an op that can be issued at once, and an op that waits for a host op."""
     engine = cs.Engine()
     device, token, gate = cs.Device(0), cs.Var(), threading.Event()
-    # From here on there are streams, and it is this thread that plans.
+    # This push creates the streams, and makes this thread the planner.
     engine.push(lambda stream: None, device=device).wait(PATIENCE_S)
     if module is planning:
         engine.push(lambda: gate.wait(PATIENCE_S), writes=[token])

@@ -1,4 +1,4 @@
-"""Ops that access all memory: in order with whatever has bytes, and poison that stays in bounds."""
+"""Ops that access all memory: ordered with all memory in use, and poison that stays in bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cudasync.engine.hazards.interval_map import Everywhere, IntervalMap, Region
 
 END = (1 << 64) - 1
 ALL = Everywhere(0, END)
-# Where nobody has memory.
+# Addresses without any memory.
 LOW = Everywhere(0, 1000)
 PATIENCE_S = 20.0
 
@@ -33,7 +33,7 @@ def fail():
 
 
 class Writer:
-    """As much of an op as a state asks for."""
+    """The part of an op that a state needs."""
 
     def __init__(self, *, finished=False, is_poisoned=False):
         self.finished = finished

@@ -1,5 +1,7 @@
-"""Host and device ops that depend on each other, both ways and in turn, with nobody held in a push;
-host ops that drive the device themselves; engines that share what they write."""
+"""Host and device ops that depend on each other, both ways and in turn; no push blocks.
+
+Also host ops that drive the device themselves, and engines that share the memory they write.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def test_a_chain_that_alternates_is_pushed_whole_behind_a_held_stream(device):
 
 
 def test_a_diamond_of_host_and_device_ops_joins(device, set_, mix):
-    """x, by the host, to y by a kernel and z by a host op, to w by a kernel that reads both."""
+    """A host op writes x, a kernel y from x, a host op z from x, and a kernel w from y and z."""
     gate = threading.Event()
     x = cs.pinned_empty((8,), np.int32)
     z = cs.pinned_empty((8,), np.int32)
@@ -104,7 +106,7 @@ def test_many_threads_push_alternating_chains_onto_crossed_variables(device):
 
 
 def test_a_host_op_may_drive_the_device_itself(device, set_):
-    """Its own stream, its own buffer, its own wait; and an array that it has declared."""
+    """The op has its own stream, buffer and wait, and an array that it has declared."""
     with engine_of(workers=2) as engine:
         x = cs.zeros(8, np.int32)
 

@@ -1,7 +1,7 @@
 """Every interleaving of small programs over the engine's parts, by model checking.
 
-Each file in `models/` is explored in a process of its own, under frontrun's command. How many
-interleavings there were stands at the end of the test run.
+Each file in `models/` is explored in its own process, under frontrun's command. The end of the test
+run shows the number of interleavings.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ RIGHT = [key for key, (_, _, model) in MODELS.items() if not model.planted]
 PLANTED = [key for key, (_, _, model) in MODELS.items() if model.planted]
 
 
-# Parts of the engine that a model of their own is required for, as for each of `cudasync.atomic`.
+# Parts of the engine that need their own model, as does each operation of `cudasync.atomic`.
 HANDSHAKES = {"record.of", "record.finish", "histories.MADE", "histories.let_rest"}
 
 
 @cache
 def explore(length: Length) -> dict[Path, Exploration]:
-    """What came of each file; two at a time."""
+    """The exploration of each file; two files run at a time."""
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(FILES, pool.map(partial(explored, length=length), FILES), strict=True))
 
 
 def length_of(request: pytest.FixtureRequest) -> Length:
-    """As for the properties: what --run-slow, else the Hypothesis profile, asks for."""
+    """The length, by --run-slow or else by the Hypothesis profile, as for the properties."""
     if request.config.getoption("--run-slow"):
         return Length.LONG
     is_short = settings.get_current_profile_name() in ("plain", "dev")
@@ -71,7 +71,7 @@ def test_a_planted_bug_is_found(key, request):
 
 
 def test_each_atomic_operation_has_a_planted_bug():
-    """What `cudasync.atomic` defines is checked, and so is the check."""
+    """Each definition of `cudasync.atomic` has a check, and each check has a planted bug."""
     blocks = {
         name
         for name, each in vars(atomic).items()

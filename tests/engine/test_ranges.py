@@ -1,4 +1,4 @@
-"""Byte ranges: the map agrees with a history kept byte by byte."""
+"""The interval map of byte ranges agrees with a byte-by-byte history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZE = 12
 
 
 class Done:
-    """Stands where an op stands: only its end matters to a state."""
+    """A stand-in for an op: a state looks only at its end."""
 
     def __init__(self, finished: bool = False) -> None:
         self.finished = finished
@@ -66,7 +66,7 @@ scripts = st.lists(st.tuples(some_regions, some_regions), max_size=8)
 
 
 class SplitsOneByOne(IntervalMap):
-    """A planted bug: what an earlier region was answered with is split by a later one."""
+    """The planted bug: a later region splits the states that an earlier region returned."""
 
     def read_all(self, regions):
         return [state for region in regions for state in self.read(region)]
@@ -169,7 +169,7 @@ def test_quiet_ranges_are_swept_and_others_stay():
 
 
 def test_the_map_is_swept_also_where_each_planner_takes_over_from_another():
-    """With every take-over the map is copied; when it is swept next is not put off by that."""
+    """Each takeover copies the map. The copies must not postpone the next sweep."""
     ranges = IntervalMap()
     for index in range(5000):
         ranges = ranges.copy(index)
@@ -188,7 +188,7 @@ def test_reading_for_ever_keeps_few_readers():
 
 @given(actions, actions)
 def test_a_copy_for_another_epoch_is_changed_alone(before, after):
-    """What a planner that was overtaken still writes, its successor does not see."""
+    """The successor does not see the late writes of a superseded planner."""
     ranges = IntervalMap(0)
     play(ranges, before)
     successor = ranges.copy(1)
@@ -206,7 +206,7 @@ parts = st.tuples(st.integers(0, SIZE - 1), st.integers(1, SIZE)).map(
 
 
 class SplitsInPlace(IntervalMap):
-    """A planted bug: the state of a range that is split goes on as that of its part."""
+    """The planted bug: the part of a split range keeps the state object of the whole range."""
 
     def read(self, region):
         (kept,) = self.peek(region) or (History(0),)
@@ -219,7 +219,7 @@ class SplitsInPlace(IntervalMap):
 
 
 def leave_in_the_middle(ranges, region, is_write):
-    """A planner is overtaken after it began with an op, and stores late what it found."""
+    """A planner begins an op, is superseded, and stores its result late."""
     ranges.write(Region(0, SIZE), History(0, Done()))
     successor = ranges.copy(1)
     (found,) = ranges.read(region)
@@ -253,7 +253,7 @@ def play(ranges, script):
 
 
 def history(ranges):
-    """Byte by byte, as reading it shows it; reading makes the states the map's own."""
+    """The history of each byte, as a read shows it. The read makes the states the map's own."""
     return [
         [(state.writer, list(state.readers)) for state in ranges.read(Region(byte, byte + 1))]
         for byte in range(SIZE)

@@ -1,7 +1,7 @@
-"""A red test's last line runs its program again; what failed once is run for ever.
+"""The last line of a red test runs its program again, and programs that failed once run for ever.
 
-Each file of tests/schedules holds one program that was hard for some engine, and says why. A new
-one is a file with the line that the red test printed.
+Each file of tests/schedules holds one program that was hard for an engine, and says why. To add
+one, save the line that the red test printed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from helpers.repository.checkout import ROOT
 from hypothesis import given
 
 SCHEDULES = sorted((ROOT / "tests" / "schedules").glob("*.json"))
-# It shows in each program that counts, in whichever order threads come.
+# The bug shows in each program that counts, in any order of the threads.
 BUG = "an op runs twice"
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
     "HYPOTHESIS_PROFILE": "search",
 }
-# A process in which BUG is planted before anything runs.
+# The start of a process that plants BUG before anything else runs.
 PLANTED = f"from helpers.engine_programs.planted_bugs import plant\nplant({BUG!r})\n"
 
 
@@ -39,7 +39,7 @@ def run_python(program: str, *arguments: str) -> subprocess.CompletedProcess[str
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        # Beside other work it takes minutes; only a run that hangs gets here.
+        # Beside other work the run takes minutes. Only a hanging run exceeds this limit.
         timeout=600,
         check=False,
     )
@@ -76,12 +76,12 @@ def test_a_replay_of_a_fault_judges_it_as_one(capsys):
 
 
 def test_a_red_test_ends_with_a_line_that_fails_again_in_a_fresh_process_twice(tmp_path):
-    """The bug is planted in each process; everything else is as it always is."""
+    """Each process plants the bug, and is otherwise unchanged."""
     central = "tests/engine/test_engine_properties.py::test_any_program_gives_the_serial_result"
     red = run_python(
         PLANTED + "import sys, pytest\nsys.exit(pytest.main(sys.argv[1:]))",
         *("-q", "--hypothesis-seed=2", "-p", "no:cacheprovider", f"--basetemp={tmp_path}", central),
-        # An installed cudasync is a plugin, whose asserts pytest would rewrite before it is loaded.
+        # An installed cudasync is a plugin. It is loaded before pytest could rewrite its asserts.
         *("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"),
     )
     assert red.returncode == 1, red.stdout + red.stderr
@@ -94,7 +94,7 @@ def test_a_red_test_ends_with_a_line_that_fails_again_in_a_fresh_process_twice(t
             PLANTED + "import sys\n"
             "from helpers.engine_programs.replay import judge, main\n"
             "sys.exit(main())",
-            # The order in which it fails may be a rare one.
+            # The failing order may be rare.
             *(words[-1], "--times", "2000"),
         )
         for _ in range(2)

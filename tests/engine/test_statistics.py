@@ -1,4 +1,4 @@
-"""What an engine counts and traces: true when it is read, and in the order that it says."""
+"""An engine's counts and traces: true when they are read, and in the stated order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cudasync.testing import Latch
 @pytest.mark.parametrize("mode", ["async", "serial"])
 @pytest.mark.parametrize("launches", [1, 6, 100])
 def test_counts_are_true_when_they_are_read(mode, launches):
-    """Also where one op was waited for, and the others ended before it on the same stream."""
+    """This also holds if one op was waited for, and earlier ops of its stream ended before it."""
     with engine_of(mode=mode) as engine:
         array = cs.zeros(16)
         for _ in range(launches):
@@ -29,7 +29,7 @@ def test_counts_are_true_when_they_are_read(mode, launches):
         engine.waitall()
         found = engine.statistics()
         assert (found.host_ops, found.failed_ops) == (1, 0)
-        # Allocate, fill with zeros, read; and frees of what other tests have left.
+        # The three ops are allocate, fill with zeros, and read. Other tests may have left frees.
         assert found.device_ops >= launches + 3
         assert found.ops == found.device_ops + 1
 
@@ -65,7 +65,7 @@ def test_what_failed_on_a_device_counts_as_failed():
 
 
 def test_to_count_takes_few_questions(monkeypatch):
-    """By halves: 1000 ops in flight on a stream are ten questions, not a thousand."""
+    """The count halves the range: 1000 ops in flight on a stream need ten queries."""
     asked = []
     query = cs.Event.query
     monkeypatch.setattr(cs.Event, "query", lambda event: asked.append(1) or query(event))
@@ -80,7 +80,7 @@ def test_to_count_takes_few_questions(monkeypatch):
 
 
 def test_a_trace_is_in_order_of_completion_on_each_clock():
-    """Five launches, of which the last alone is waited for: they are found to have ended late."""
+    """Of five launches only the last is waited for, so the ends of the others are found late."""
     with engine_of(trace=True) as engine:
         array, other = cs.zeros(64), cs.zeros(64)
         for number in range(5):
@@ -116,7 +116,7 @@ def test_a_trace_has_what_was_waited_for_before_what_waited_for_it():
 
 @given(st.lists(st.tuples(st.sampled_from([None, 0, 1]), st.integers(0, 5)), max_size=12))
 def test_any_findings_are_put_in_order(findings):
-    """Each clock is in order; and nothing comes later than where it was found."""
+    """Each clock is in order, and no entry moves behind the place where it was found."""
     found: list[tuple[Op, TraceEntry]] = []
     for place, (clock, end) in enumerate(findings):
         op = FullOp() if clock is None else DeviceOp()
@@ -130,7 +130,7 @@ def test_any_findings_are_put_in_order(findings):
         ends = [entry.end_us for entry in ordered if entry.timeline == clock]
         assert ends == sorted(ends)
     for place, entry in enumerate(ordered):
-        # Whatever is before it was found before it, or ended before something that was.
+        # An earlier entry was found earlier, or ended before an entry that was found earlier.
         late = [each for each in ordered[:place] if int(each.name) > int(entry.name)]
         for each in late:
             assert any(

@@ -1,4 +1,4 @@
-"""What ran at the same time: of places, not of streams, and of nothing that only touches."""
+"""Ops that ran at the same time: on places, not on streams; ops that only touch do not count."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_intervals_of_a_place_are_joined_whatever_the_stream():
         ([entry(CPU, 0, 10), entry(GPU_0, 5, 15)], 0.5),
         ([entry(CPU, 0, 10), entry(GPU_0, 2, 4)], 1.0),
         ([entry(CPU, 0, 10), entry(GPU_0, 0, 10), entry(GPU_1, 0, 10)], 1.0),
-        # Each GPU has the CPU beside it for half of its time, and never the other.
+        # Each GPU overlaps the CPU for half of its time, and never the other GPU.
         ([entry(CPU, 5, 15), entry(GPU_0, 0, 10), entry(GPU_1, 10, 20)], 1.0),
         ([entry(CPU, 9, 11), entry(GPU_0, 0, 10), entry(GPU_1, 10, 20)], 0.2),
         ([entry(CPU, 0, 0), entry(GPU_0, 0, 10)], 0.0),

@@ -1,4 +1,4 @@
-"""The six programs: right in every way, without a stream, and less than expected when serial."""
+"""The six programs: right in every way, without a stream, and below expectation when serial."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def measured(experiment, size=SIZE, rounds=1):
 
 @functools.cache
 def found_of(name):
-    """The measurement of an experiment as it stands, made once."""
+    """The measurement of an unchanged experiment, made once."""
     return measured(EXPERIMENTS[name])
 
 
 def measured_elsewhere(names, **environment):
-    """What a process of its own finds of these experiments."""
+    """The measurements of these experiments in a process of their own."""
     arguments = ("experiments", *names, "--size", SIZE, "--repeat", 1, "--json")
     code, printed = run_module("cudasync", *arguments, deadline_s=60, **environment)
     assert code == 0, printed
@@ -66,7 +66,7 @@ def test_by_the_virtual_clock_devices_and_streams_work_at_the_same_time(name, ga
     begins = {}
     for entry in found.traces["together"]:
         begins.setdefault(place_of(entry), entry.start_us)
-    # A trace has an origin for each device, and they are not the same moment.
+    # A trace has one origin for each device. The origins are different moments.
     assert set(begins.values()) == {0.0}
 
 

@@ -1,4 +1,4 @@
-"""The perceptron that learns digits: the same losses in every way."""
+"""The perceptron that learns digits has the same losses in every way of training."""
 
 from __future__ import annotations
 

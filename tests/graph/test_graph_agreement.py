@@ -1,4 +1,4 @@
-"""The serial engine, an engine and a graph agree, call by call: one machine drives the three."""
+"""The serial engine, an engine and a graph agree on each call of one state machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TestGraphAgreement.settings = settings(
 
 @pytest.fixture(autouse=True)
 def _fresh_devices():
-    """A planted bug may make a kernel touch memory that is not there yet, which is fatal."""
+    """Reset the devices: a planted bug may let a kernel use unallocated memory, a fatal fault."""
     yield
     for ordinal in range(cs.device_count()):
         cs.Device(ordinal).reset()

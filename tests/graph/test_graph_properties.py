@@ -1,5 +1,7 @@
-"""The centre, for graphs: a recorded program gives what running it serially gives, however often it
-is launched, and beside eager work on the same data."""
+"""The central property of graphs: a recorded program gives the result of a serial run.
+
+It does so in every launch, and beside eager work on the same data.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from cudasync.graph import recorder, sharing
 from cudasync.graph.hazards import Hazards
 from cudasync.graph.segments import Segment
 
-# It ends with the first that is found; a busy machine may hide many.
+# The search ends with the first finding. A busy machine may hide many.
 SEARCH = hypothesis_settings(
     max_examples=500,
     deadline=None,
@@ -37,7 +39,7 @@ def test_launches_are_in_order_with_eager_work_on_the_same_data(program, setting
 
 
 class ForgetsReaders(Hazards):
-    """A write does not come after the reads before it."""
+    """The planted bug: a write is not ordered behind earlier reads."""
 
     def enter(self, node):
         found = super().enter(node)
@@ -50,12 +52,12 @@ class ForgetsReaders(Hazards):
 
 
 def backwards(nodes, edges, device, ready):
-    """The driver takes nodes of which none comes after another in any order."""
+    """The planted bug: the driver gets nodes without edges, in reverse order."""
     return FORWARDS(nodes[::-1], [() for _ in edges], device, ready)
 
 
 def without_the_last(segment):
-    """What a segment does, but for its last node."""
+    """The planted bug: a segment's accesses lack those of its last node."""
     whole = Segment(segment.device, segment.pool, segment.priority, segment.is_alone)
     whole.nodes = segment.nodes[:-1] or segment.nodes
     return ACCESSES(whole)
@@ -80,6 +82,6 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     def search(program):
         assert not graph_differences(program, Setting(), 2, beside=True)
 
-    # What overtakes something does so in one run and not in another.
+    # Wrongly ordered work shows in some runs only.
     with pytest.raises((AssertionError, Flaky)):
         search()

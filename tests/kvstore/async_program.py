@@ -1,4 +1,4 @@
-"""What each rank of test_async_mpi.py runs: workers, and ranks that are servers."""
+"""The program of each rank of test_async_mpi.py: workers, and ranks that are servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def everything(servers, folder):
 
 
 def killed(folder):
-    """The last worker ends in the middle of its pushes; others go on, though none may be ahead."""
+    """The last worker dies between its pushes. The others go on, although none may be ahead."""
     store = cs.kvstore.create("dist_async", servers=1, timeout=50, staleness=0, folder=folder)
     store.set_optimizer("sgd", learning_rate=1.0)
     store.init("w", xp.zeros((3,), device="cpu"))
@@ -46,7 +46,7 @@ def killed(folder):
 
 
 def killed_in_sync():
-    """The last worker ends between two steps; the others are told."""
+    """The last worker ends between two steps, and the others get an error."""
     store = cs.kvstore.create("dist_sync", timeout=20)
     store.init("w", xp.zeros((3,), device="cpu"))
     x = xp.ones((3,), device="cpu")

@@ -1,4 +1,4 @@
-"""Fixtures for key-value stores."""
+"""Fixtures for the tests of key-value stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def devices_begin_anew():
 
 @pytest.fixture
 def nccl(monkeypatch):
-    """A reference of NCCL's calls for two devices, upon which `create("nccl")` stands."""
+    """A reference of NCCL's calls for two devices, which `create("nccl")` uses."""
     for launcher in starting._LAUNCHERS:
         monkeypatch.delenv(launcher, raising=False)
     reference = ReferenceNccl(2)

@@ -1,4 +1,4 @@
-"""What test_async_ray.py runs: workers in this process and in Ray's, servers that are killed."""
+"""The program of test_async_ray.py: workers here and in Ray's processes, and killed servers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def processes_of(store):
 
 
 def pushes(rank, folder, after):
-    """Push in a column of one's own; no pull goes back, or lacks what this worker pushed."""
+    """Each worker pushes in its own column. No pull goes back, or lacks this worker's pushes."""
     with store_of(rank, "killed", folder=folder) as store:
         store.set_optimizer("sgd", learning_rate=1.0)
         store.init("w", xp.zeros((100, WORKERS), device="cpu"))
@@ -66,7 +66,7 @@ def pushes(rank, folder, after):
 
 
 def kills(store, step):
-    """End a server while pushes are on their way."""
+    """Kill a server while pushes are in flight."""
     if step in (10, 30, 50):
         os.kill(processes_of(store)[step // 10 % 4 // 2], signal.SIGKILL)
 
@@ -78,7 +78,7 @@ def killed_servers(ray, folder):
 
 
 def lost_server():
-    """Without a folder nothing could come back: who pushes is told."""
+    """Without a folder nothing could be restored, so a push gets an error."""
     store = store_of(0, "lost", workers=1)
     store.set_optimizer("sgd", learning_rate=1.0)
     store.init(0, xp.zeros((3,), device="cpu"))
@@ -93,7 +93,7 @@ def lost_server():
 
 
 class Other:
-    """A worker in a process of Ray's."""
+    """A worker in one of Ray's processes."""
 
     def __init__(self):
         self.store = store_of(1, "workers")
@@ -108,7 +108,7 @@ class Other:
 
 
 def killed_worker(ray):
-    """The other goes on, without what the dead one had not pushed."""
+    """The other worker goes on, without what the dead worker had not pushed."""
     other = ray.remote(num_cpus=0)(Other).remote()
     store = store_of(0, "workers")
     store.set_optimizer("sgd", learning_rate=1.0)

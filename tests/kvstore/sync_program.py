@@ -1,4 +1,4 @@
-"""What each worker of test_sync.py runs: a "dist_sync" store beside one of a single process."""
+"""The program of each worker of test_sync.py: a "dist_sync" store beside a store of one process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def on_cpu(host):
 
 
 def given(rank, step, is_exact):
-    """What two devices of a worker push; whole numbers, or any."""
+    """The values that two devices of a worker push: whole numbers, or any numbers."""
     rng = np.random.default_rng([rank, step])
     if is_exact:
         return [rng.integers(-8, 9, SHAPE).astype(np.float32) for _ in range(2)]
@@ -28,7 +28,7 @@ def given(rank, step, is_exact):
 
 
 def trained(store, workers, is_exact):
-    """Three steps by what these workers have, with whatever the store does at a push."""
+    """Three steps with the values of these workers, and with the store's action at a push."""
     out = [cs.empty(SHAPE), xp.empty(SHAPE, device="cpu")]
     for step in range(3):
         values = [x for rank in workers for x in given(rank, step, is_exact)]
@@ -40,7 +40,7 @@ def trained(store, workers, is_exact):
 
 
 def both(store_of, is_exact):
-    """A result of all workers together, and that of one process with all that they push."""
+    """The result of all workers together, and that of one process that pushes all their values."""
     made = store_of("dist_sync")
     made.init("w", on_cpu(np.full(SHAPE, 1 + made.rank, np.float32)))
     alone = store_of("local")
@@ -75,7 +75,7 @@ def sums(comm):
         assert not store.is_capable("async")
         _, mine, whole = both(make, False)
         same_on_all(comm, mine)
-        # As DESIGN.md says: another order of the same additions.
+        # DESIGN.md gives the reason: the additions are the same, in another order.
         np.testing.assert_allclose(mine, whole, atol=2 * comm.size * 30 * 2.0**-24)
 
 
@@ -90,7 +90,7 @@ def optimizers(comm, folder):
         store, mine, whole = both(make, False)
         same_on_all(comm, mine)
         np.testing.assert_allclose(mine, whole, atol=1e-4)
-        # The states of a file go on, on all workers, as if nothing had been.
+        # All workers continue from the states in a file without a difference.
         file = Path(folder) / name
         store.save_optimizer_states(file, dump_optimizer=True)
         other = cs.kvstore.create("dist_sync")
@@ -101,14 +101,14 @@ def optimizers(comm, folder):
 
 
 def compressed(comm):
-    """Each worker's sum is compressed; what it is short of comes with its next push."""
+    """Each worker's sum is compressed, and its next push includes the residual."""
     for kind in ("1bit", "2bit"):
         store, out = cs.kvstore.create("dist_sync"), xp.empty((11,), device="cpu")
         store.set_gradient_compression({"type": kind, "threshold": 0.5})
         store.init(3, xp.zeros((11,), device="cpu"))
         residuals = np.zeros((comm.size, 11), np.float32)
         for step in range(4):
-            # Multiples of 1/8: every sum is exact.
+            # The numbers are multiples of 1/8, so every sum is exact.
             values = [
                 np.random.default_rng([rank, step]).integers(-8, 9, 11).astype(np.float32) / 8
                 for rank in range(comm.size)
@@ -124,7 +124,7 @@ def compressed(comm):
 
 
 def on_devices(comm):
-    """Where the communicator has devices, values are there, and equal."""
+    """If the communicator has devices, the values are there, and equal."""
     for kind in (None, "2bit"):
         between = Between(cs.distributed.init("mpi", devices=[0]))
         stores = cs.kvstore.create("dist_sync"), CopiesStore("nccl", between)

@@ -1,4 +1,4 @@
-"""Servers that are ranks of MPI: real MPI, real processes, workers that die."""
+"""Servers that are MPI ranks: real MPI, real processes, and workers that die."""
 
 from __future__ import annotations
 

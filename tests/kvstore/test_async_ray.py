@@ -1,4 +1,4 @@
-"""Servers that are actors of Ray: a real cluster on this machine, and processes that are killed."""
+"""Servers that are Ray actors: a real cluster on this machine, and killed processes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def ray():
 
 @pytest.fixture(scope="module")
 def told(ray, tmp_path_factory):
-    """What the program prints; it is run once, since a cluster takes its time to come."""
+    """The program's output. It runs once, because a cluster starts slowly."""
     return run_marked([PROGRAM, tmp_path_factory.mktemp("ray")])
 
 
 def run_marked(words):
-    """Python with these words, and Ray as it is by itself; nothing of it is left."""
+    """Run Python with these arguments and Ray's defaults; then nothing of Ray is left."""
     mark = uuid.uuid4().hex
     paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
     environment = {**os.environ, "PYTHONPATH": paths, "CUDASYNC_TEST_RUN": mark}
@@ -78,7 +78,7 @@ except cs.distributed.BackendUnavailable as error:
 
 @pytest.mark.parametrize("later", [[], ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0"]])
 def test_a_cluster_that_would_be_open_to_others_is_refused(ray, later):
-    """Ray was imported before it was told to keep to this machine, or was told too late."""
+    """Ray was imported before the store could restrict it to this machine."""
     assert run_marked(["-c", OPEN, *later]).stdout == "refused\n"
 
 

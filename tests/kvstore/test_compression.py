@@ -1,4 +1,4 @@
-"""Compressed sums against a loop over numbers, and what is short comes later."""
+"""Compressed sums equal a loop over numbers, and residuals come with later pushes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_sums_are_of_few_values_and_residuals_are_kept(kind, place):
     store, out = cs.kvstore.create(place), cs.empty(6)
     store.set_gradient_compression({"type": kind, "threshold": 0.5})
     store.init("g", cs.zeros(6))
-    # Multiples of 1/8: every sum is exact.
+    # The numbers are multiples of 1/8, so every sum is exact.
     values = np.random.default_rng(5).integers(-8, 9, (5, 2, 6)) / 8
     residual = np.zeros((2, 6))
     for pair in values:

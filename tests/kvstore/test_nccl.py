@@ -1,6 +1,6 @@
-"""The store whose sums are NCCL's, without a GPU: refused, and compared with a reference.
+"""The store that adds by NCCL, without a GPU: refusals, and a comparison with a reference.
 
-What is above the transport also stands on other communicators, whose collectives are real.
+The code above the transport also runs on other communicators, whose collectives are real.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def two_devices():
 
 
 def pushed(store, places):
-    """What a store of one key gives once arrays of these places were pushed and added."""
+    """The values of a store of one key after arrays of these places were pushed and added."""
     store.init("w", cs.array(VALUE))
     store.set_optimizer("sgd", learning_rate=0.5)
     out = [cs.empty(6, device=place) for place in (0, 1)]
@@ -44,7 +44,7 @@ def test_devices_add_up_by_nccl_what_they_add_up_by_copies(two_devices, nccl, pl
         found = pushed(store, places)
         assert (store.type, store.rank, store.num_workers) == ("nccl", 0, 1)
     assert found == pushed(cs.kvstore.create("device"), places)
-    # Devices that are alone have nothing to reduce; the home of the key has its part here.
+    # A single device has nothing to reduce. The key's home takes part here.
     is_reduced = len({*places} - {"cpu"} | ({0} if "cpu" in places else set())) > 1
     assert nccl.told.count("reduce") == (2 if is_reduced else 0)
     assert nccl.told.count("init") == nccl.told.count("destroy") == (2 if is_reduced else 0)

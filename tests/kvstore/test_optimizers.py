@@ -1,4 +1,4 @@
-"""Each optimizer against formulas in NumPy that are written here a second time, in float64."""
+"""Each optimiser compared with a second implementation in NumPy, in float64."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_steps_are_those_of_the_formulas(name, kind):
     store.init("w", cs.array(START.astype(np.float32)))
     trained(store, GRADIENTS)
     store.pull("w", out)
-    # Four steps, some ten roundings of float32 each, of numbers below 4.
+    # Four steps with some ten float32 roundings each, of numbers below 4.
     np.testing.assert_allclose(out.numpy(), oracle(name, 0.05, 0.01, 0.8), atol=2e-5)
 
 

@@ -1,4 +1,4 @@
-"""A step with its pushes and pulls is recorded once, and each launch is one more step."""
+"""A step with pushes and pulls is recorded once, and each launch is one more step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def store(optimizer):
 def test_each_launch_is_one_more_step(optimizer):
     grad, eagerly, recorded = cs.array(np.full(8, 0.5, np.float32)), cs.zeros(8), cs.zeros(8)
     one, other = store(optimizer), store(optimizer)
-    # The state of a key is made at its first push, which is not recorded here.
+    # A key's first push makes its state. That push is not recorded here.
     for each in (one, other):
         each.push("w", grad)
     with cs.graph() as g:

@@ -1,4 +1,4 @@
-"""Servers in this process: workers that are threads; files; what is full, damaged or lost."""
+"""Servers in this process, with threads as workers: files, full disks, damage and losses."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_call_returns_while_its_value_has_not_been_computed():
 
 
 class Gated(cs.kvstore.InProcessServers):
-    """Writes down the keys that are pushed; the first push waits."""
+    """Servers that record the pushed keys. The first push waits."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -135,7 +135,7 @@ def test_a_checkpoint_that_can_not_be_written_leaves_the_old_one_and_loses_nothi
         store.checkpoint()
     assert (tmp_path / "server-0.state").read_bytes() == before
     store.push("w", ones()).wait()
-    # Two journals follow the checkpoint now; both count.
+    # Two journals follow the checkpoint now, and both count.
     assert len(list(tmp_path.glob("*.journal"))) == 2
     servers.restart(0)
     assert value(store) == [-3] * 4
@@ -145,7 +145,7 @@ def test_a_checkpoint_that_can_not_be_written_leaves_the_old_one_and_loses_nothi
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adagrad", "lamb"])
 def test_a_server_comes_back_with_the_same_bits_whatever_its_checkpoints(tmp_path, name):
-    """With a checkpoint at every few pushes, with none but the journal, and never ended."""
+    """Checkpoints at every few pushes, the journal alone, and a server that never ends."""
     rng, found = np.random.default_rng(3), []
     start, steps = rng.normal(size=(4,)), rng.normal(size=(9, 4))
     for number, long_bytes in enumerate((400, 1 << 30, None)):
@@ -171,7 +171,7 @@ def test_a_job_that_begins_again_goes_on_from_the_folder(tmp_path):
     store = begun(cs.kvstore.InProcessServers(2, tmp_path))
     store.push("w", ones()).wait()
     store.close()
-    # Of another number of servers it is not.
+    # Another number of servers is refused.
     with pytest.raises(ValueError, match="as many servers"):
         cs.kvstore.InProcessServers(3, tmp_path)
     again = begun(cs.kvstore.InProcessServers(2, tmp_path))
@@ -189,7 +189,7 @@ def test_files_that_are_damaged_are_refused_and_a_record_cut_off_is_dropped(tmp_
         store.push("w", ones()).wait()
     (journal,) = tmp_path.glob("*.journal")
     whole = journal.read_bytes()
-    # The last push never came to its end, so nobody was told of it.
+    # The last push was not completed, so no worker received its acknowledgement.
     journal.write_bytes(whole[:-3])
     assert value(begun(cs.kvstore.InProcessServers(1, tmp_path))) == [-1] * 4
     for at in (0, 30, len(whole) // 2):
@@ -216,7 +216,7 @@ def test_a_server_that_comes_back_without_what_it_had_is_lost():
 
 
 def test_who_has_come_to_a_barrier_is_known_to_a_server_that_comes_back(tmp_path):
-    """Who has gone on does not come again; the other would wait for ever."""
+    """A worker that has gone on does not arrive again, so the other worker would wait for ever."""
     servers = cs.kvstore.InProcessServers(1, tmp_path)
     for restarts in range(2):
         for name, count in (("a", 1), ("b", 2), ("b", 2)):

@@ -1,6 +1,6 @@
-"""Workers and servers under lost, repeated and late messages, and servers that die: a serial model.
+"""Lost, repeated and late messages, and servers that die, compared with a serial model.
 
-Each worker pushes in a column of its own, so a value tells how often whose pushes were applied.
+Each worker pushes in its own column, so a value shows how often each worker's pushes were applied.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cudasync.kvstore.servers.server import Server
 from cudasync.testing import HostLatch
 
 WORKERS, SERVERS = 3, 2
-# "a" is on both servers by rows, "b" on one.
+# Key "a" is on both servers, by rows. Key "b" is on one.
 KEYS = {"a": (4, WORKERS), "b": (1, WORKERS)}
 
 programs = st.lists(
@@ -59,7 +59,7 @@ def gradient(worker, key, number):
 
 
 def played(servers, program):
-    """Push all of it, then hold what was pulled against what each worker did in its order."""
+    """Push everything, then compare the pulled values with each worker's pushes in its order."""
     workers = stores(servers)
     sent = {key: np.zeros(WORKERS) for key in KEYS}
     pulled, works = [], []
@@ -116,7 +116,7 @@ def test_each_fate_is_met_and_survived(tmp_path, fate):
 
 
 def test_a_retry_that_is_applied_twice_is_found(tmp_path, monkeypatch):
-    """Planted: the shard forgets who has pushed what."""
+    """The planted bug: the shard forgets which pushes it applied."""
     plain = shard.Shard.push
 
     def forgets(self, worker, sequence, *rest):
@@ -129,7 +129,7 @@ def test_a_retry_that_is_applied_twice_is_found(tmp_path, monkeypatch):
 
 
 def test_an_acknowledgement_that_is_only_believed_is_found(tmp_path, monkeypatch):
-    """Planted: a push whose answer is lost is not sent again."""
+    """The planted bug: a push whose answer is lost is not sent again."""
     plain = transport.Connection._ask
 
     def believes(self, question, into):
@@ -146,7 +146,7 @@ def test_an_acknowledgement_that_is_only_believed_is_found(tmp_path, monkeypatch
 
 
 def test_a_push_that_is_answered_before_it_is_written_down_is_found(tmp_path, monkeypatch):
-    """Planted: the journal has no pushes, so a server comes back without them."""
+    """The planted bug: the journal has no pushes, so a restarted server lacks them."""
     plain = Server._note
 
     def skips(self, record, arrays=None):
@@ -159,7 +159,7 @@ def test_a_push_that_is_answered_before_it_is_written_down_is_found(tmp_path, mo
 
 
 class Watched(ChaoticServers):
-    """Tells when a pull of worker 0 was answered, whatever the answer."""
+    """Servers that report when a pull of worker 0 was answered, with any answer."""
 
     def __init__(self, *arguments, **more):
         super().__init__(*arguments, **more)
@@ -173,7 +173,7 @@ class Watched(ChaoticServers):
 
 
 def far_ahead(servers, bound):
-    """What worker 0 pulls after four pushes; worker 1 pushes once a pull was answered at all."""
+    """What worker 0 pulls after four pushes. Worker 1 pushes after the first answered pull."""
     first, second = stores(servers, 2, staleness=bound)
     held, out = xp.zeros(KEYS["a"], device="cpu"), xp.zeros(KEYS["a"], device="cpu")
     cs.engine().push(servers.answered.wait, writes=[held], name="the second worker's gradient")
@@ -201,7 +201,7 @@ def test_a_bound_that_is_ignored_is_found(tmp_path, monkeypatch):
 
 
 def test_a_worker_that_is_silent_is_not_waited_for(tmp_path):
-    """One that died holds nobody back: others go on once it has been silent for long enough."""
+    """A dead worker blocks the others only until it has been silent for long enough."""
     now = [0.0]
     servers = ChaoticServers(SERVERS, tmp_path, [], clock=lambda: now[0], silence_s=60)
     first, second = stores(servers, 2, staleness=0)

@@ -32,7 +32,7 @@ def forgets_sequences(path):
 
 
 def played(path, program, restore):
-    """Workers that keep what they pushed, and send it again after a restart of the server."""
+    """Workers keep what they pushed, and send it again after a restart of the server."""
     shard, seen = Shard("sgd", learning_rate=1.0), {1: 0, 2: 0}
     for key in seen:
         shard.init(key, np.zeros(2))
@@ -129,7 +129,7 @@ def test_blocks_have_the_bits_of_the_whole(name, monkeypatch):
 
 
 def test_a_checkpoint_is_of_one_moment_though_pushes_go_on(tmp_path, monkeypatch):
-    """The push comes while the file is written, without waiting for it."""
+    """The push comes while the file is written, and does not wait for it."""
     shard = Shard("sgd", learning_rate=1.0, momentum=0.5)
     shard.init("w", np.zeros(3))
     shard.push(0, 1, "w", np.ones(3))

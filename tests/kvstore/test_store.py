@@ -1,4 +1,4 @@
-"""What a store of one process does beside sums: rows, refusals, failures, capabilities."""
+"""A store of one process, besides sums: rows, refusals, failures, capabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any program of pushes and pulls gives what NumPy gives, and the serial engine's bits."""
+"""Any program of pushes and pulls gives NumPy's values, and the serial engine's bits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def placed(value, place):
 
 
 def run(kind, program, adds):
-    """What each pull gave, by a store."""
+    """The results of all pulls from one store."""
     store, seen = cs.kvstore.create(kind), []
     names = list(KEYS)
     store.init(names, [placed(np.full(KEYS[k], 1, np.float32), 0) for k in names])
@@ -47,7 +47,7 @@ def run(kind, program, adds):
             store.pull(key, given_, priority=number)
         else:
             store.pushpull(key, given_)
-        # Kept as they are now; what is pushed later must not reach them.
+        # The results are kept as they are now. Later pushes must not change them.
         seen.append(given_)
     return [each.numpy() for arrays in seen for each in arrays]
 

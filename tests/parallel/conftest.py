@@ -1,4 +1,4 @@
-"""Fixtures for training on several devices."""
+"""Fixtures for the tests of training on several devices."""
 
 from __future__ import annotations
 

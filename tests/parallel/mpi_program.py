@@ -1,4 +1,4 @@
-"""What each rank of test_mpi.py runs: training parts between processes, against NumPy."""
+"""The program of each rank of test_mpi.py: training parts between processes, against NumPy."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from cudasync.testing import HostLatch
 
 
 def cases(comm):
-    """Fewer where kernels have to be compiled."""
+    """The number of cases, which is smaller where kernels must be compiled."""
     return 12 if str(comm.devices[0]) == "cpu" else 2
 
 
 def gradients(comm):
-    """Random programs; each rank has gradients in an order of its own."""
+    """Random programs, in which each rank computes its gradients in its own order."""
     for seed in range(cases(comm)):
         drawn = program(Random(seed), comm.size)
         found = push(drawn, comm, data_parallel(drawn, comm))
@@ -43,7 +43,7 @@ def gradients(comm):
 
 
 def overlap(comm):
-    """The first bucket is reduced while what computes the last gradient has not ended."""
+    """The first bucket is reduced before the op that computes the last gradient has ended."""
     weights = {name: xp.zeros((4,), device=comm.devices[0]) for name in ("first", "second")}
     dp = DataParallel(weights, comm, bucket_bytes=16, op="sum")
     latch = HostLatch()
@@ -65,7 +65,7 @@ def overlap(comm):
 
 
 def plans(comm):
-    """Ranks that plan otherwise are told on all ranks."""
+    """If the ranks' plans differ, all ranks get an error."""
     names = ("a", "b") if comm.rank else ("b", "a")
     weights = {name: xp.zeros((3,), device=comm.devices[0]) for name in names}
     with pytest.raises(ValueError, match="rank 0 do not plan the same"):
@@ -73,7 +73,7 @@ def plans(comm):
 
 
 def ready_order(comm):
-    """Planted: buckets go in the order in which they are whole, which differs between ranks."""
+    """The planted bug: buckets go in the order of their completion, which differs between ranks."""
 
     def launch(self):
         for bucket in self._buckets:
@@ -109,7 +109,7 @@ def float16(comm):
 
 
 def stages(comm):
-    """Models in stages, a stage on each rank, by both schedules, and a recorded one."""
+    """Models in stages, one stage on each rank, by both schedules; and a recorded model."""
     for seed in range(cases(comm)):
         drawn = pipeline_models.model(Random(seed), comm.size)
         made, layers = pipeline_models.pipeline(drawn, comm)

@@ -1,4 +1,4 @@
-"""DataParallel: what it launches when, and what it refuses."""
+"""DataParallel: its launches and their order, and its refusals."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def comm():
 
 
 def full(comm, value, shape=(4,), dtype=np.float32):
-    """Each rank's array, one more a rank."""
+    """One array for each rank, filled with value + rank."""
     return comm.each(lambda rank, device: xp.full(shape, value + rank, dtype=dtype, device=device))
 
 
 def three(comm, **options):
-    """Three parameters of 16 bytes, in buckets of one each."""
+    """Three parameters of 16 bytes, each in its own bucket."""
     weights = {name: full(comm, 0) for name in ("first", "second", "third")}
     return DataParallel(weights, comm, **{"bucket_bytes": 16, **options})
 
@@ -57,7 +57,7 @@ def test_each_bucket_goes_with_its_last_gradient_and_none_before_an_earlier_one(
 
 
 def test_a_bucket_is_reduced_while_backward_goes_on(comm):
-    """The op that computes the last gradient has not ended, and can not end before."""
+    """The op that computes the last gradient has not ended, and cannot end before the reduction."""
     latch = HostLatch()
     with cs.Engine(workers=3) as engine:
         comm = cs.distributed.init("local", devices=["cpu", "cpu"])
@@ -212,7 +212,7 @@ def test_a_failed_gradient_poisons_its_bucket_alone(comm):
         found["third"][2].wait()
     assert numbers(found["first"]) == [[2.0] * 4] * 3
     cs.engine().clear_errors()
-    # What is overwritten is whole again.
+    # Overwritten gradients are usable again.
     for name in ("third", "second", "first"):
         dp.ready(name, full(comm, 1))
     assert numbers(dp.finish()["third"]) == [[2.0] * 4] * 3

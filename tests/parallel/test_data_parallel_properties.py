@@ -1,4 +1,4 @@
-"""Whatever the parameters, orders and buckets: the reduction is the sum of one device."""
+"""For any parameters, orders and buckets, the reduction is the sum of one device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training between processes: real MPI, real processes, against NumPy."""
+"""Training between processes: real MPI and real processes, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROGRAM = Path(__file__).with_name("mpi_program.py")
 
 @pytest.fixture
 def ranks():
-    """`ranks(count, place)`: what the ranks of the program print, with their arrays there."""
+    """`ranks(count, place)`: the output of the program's ranks, with their arrays at this place."""
     if why := lacks_mpi():
         pytest.skip(why)
 

@@ -1,4 +1,4 @@
-"""A model in stages is the model in one piece, and keeps no more than its schedule promises."""
+"""A model in stages equals the model in one piece, and keeps no more than its schedule promises."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cudasync.testing import HostLatch
 
 
 def play(drawn, size, *, on_cpu=False):
-    """Two steps, whose gradients add up."""
+    """Two steps whose gradients are added up."""
     comm = communicator(size, on_cpu=on_cpu)
     with cs.Engine():
         made, layers = pipeline(drawn, comm)
@@ -66,7 +66,7 @@ def test_a_recorded_step_gives_it_too():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_stages_work_at_the_same_time(schedule):
-    """The first stage can not end its second micro-batch, and the second computes the first."""
+    """The first stage cannot end its second micro-batch; the second stage computes the first."""
     latch, comm = HostLatch(), communicator(2, on_cpu=True)
     with cs.Engine(workers=4) as engine:
         drawn = Model((2, 2, 2), 4, 2, schedule)

@@ -13,7 +13,7 @@ ROWS, WIDTH, STEPS, RATE = 6, 5, 4, 0.1
 
 
 def batches(comm):
-    """By step and rank."""
+    """The batches, by step and rank."""
     random = np.random.default_rng(4)
     return random.standard_normal((STEPS, comm.size, ROWS, WIDTH)).astype(np.float32)
 

@@ -22,7 +22,7 @@ def existing(places):
 
 @st.composite
 def views(draw):
-    """An array of NumPy, a view of it, an axis, and where it is first."""
+    """A NumPy array, slices for a view of it, and an axis."""
     shape = draw(of_numpy.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=7))
     whole = np.arange(np.prod(shape), dtype=draw(st.sampled_from(["i4", "f4", "u1"])))
     slices = tuple(
@@ -113,7 +113,7 @@ def test_what_can_not_be_handed_out_is_refused(call, kind):
 
 
 def test_a_wrong_share_is_found(monkeypatch):
-    """Planted: a part that is cut one too short."""
+    """The planted bug: the first part is one too short."""
     shares = replicas.shares
 
     def short(length, count):

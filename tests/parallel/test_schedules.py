@@ -1,4 +1,4 @@
-"""The schedules of a pipeline: whole, in order, and as short and as frugal as they promise."""
+"""The schedules of a pipeline: complete, in order, and as short and frugal as they promise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHAPES = [(stages, count) for stages in (1, 2, 3, 5) for count in (1, 2, 4, 9)]
 
 
 def ticks(name, stages, count):
-    """How long it takes if each step takes one tick and sending none; None where it never ends."""
+    """The duration if each step takes one tick and a send takes none; None if it never ends."""
     left = [SCHEDULES[name](stage, stages, count) for stage in range(stages)]
     done, passed = set(), 0
     while any(left):
@@ -61,7 +61,7 @@ def test_what_a_stage_keeps_is_bounded(stages, count):
 
 
 def test_a_schedule_that_waits_in_a_ring_is_found(monkeypatch):
-    """Planted: the first stage wants a backward before the forward that it comes from."""
+    """The planted bug: the first stage needs a backward before its forward."""
     monkeypatch.setitem(
         schedules.SCHEDULES, "1f1b", lambda stage, stages, count: schedules.gpipe(0, 1, count)[::-1]
     )

@@ -1,4 +1,4 @@
-"""A matrix product cut by columns and by rows is the product, with collectives in the step."""
+"""A matrix product split by columns or rows is the whole product; collectives are in the step."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_recorded_step_gives_it_too():
 
 
 def test_gradients_of_weights_are_computed_beside_the_all_reduce():
-    """The all_reduce can not begin: what it reads of one rank is not written."""
+    """The all_reduce cannot begin, because its input on one rank is not written."""
     latch = HostLatch()
     with cs.Engine(workers=4) as engine:
         comm = communicator(2, on_cpu=True)

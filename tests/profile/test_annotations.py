@@ -1,4 +1,4 @@
-"""Annotations are in profiles and told to NVIDIA's tools by the wheel; else nothing is kept."""
+"""Annotations are in profiles, and go to NVIDIA's tools by the wheel; else nothing is kept."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_profile_has_blocks_and_functions_with_their_lines():
     assert found["doubles"][1] <= end
     outer, inner, doubles = p.annotations
     assert outer.place == "MainThread, annotations"
-    # What is inside of another is on a track below it.
+    # A nested annotation is on a track below the outer one.
     assert inner.place == doubles.place == "MainThread, annotations 2"
     assert inner.push_site.rpartition(":")[0] == __file__
 
@@ -73,7 +73,7 @@ def test_nobody_listens_nothing_is_kept():
         assert before._open == []
         assert double(1) == 2
         with cs.profile() as p:
-            # It is left inside, but was not entered there.
+            # The annotation is left inside the profile, but was entered before.
             before.__exit__(None, None, None)
     assert p.annotations == []
     assert annotating.LISTENERS == []
@@ -147,7 +147,7 @@ def test_another_value_is_refused_and_0_is_none(monkeypatch):
 
 @pytest.fixture
 def tool(tmp_path):
-    """A program's output, and the ranges that a tool was told of."""
+    """A program's output, and the ranges that a tool received."""
     if importlib.util.find_spec("nvtx") is None or c_compiler() is None:
         pytest.skip("needs the nvtx wheel and a C compiler")
     source, library = (
@@ -193,16 +193,16 @@ def test_a_tool_is_told_of_annotations_and_ops_and_profiles_go_on(tool, trace, f
         "cudasync push part", "cudasync push of the host", "cudasync pop", "cudasync pop",
     ]  # fmt: skip
     names = [line.partition(" push ")[2] for line in told if " push " in line]
-    # Also once the profile is over.
+    # The order also holds after the profile is over.
     assert names.index("fails") < names.index("behind")
     assert {"fails", "add"} <= set(names)
-    # Also where an op failed.
+    # The ranges end also where an op failed.
     assert len(names) == told.count("cudasync pop")
 
 
 def test_a_name_too_many_is_told_as_one_of_more(monkeypatch):
     class Domain:
-        """Where the wheel would keep a name for ever."""
+        """The wheel keeps each name for ever in such a domain."""
 
         def get_event_attributes(self, *, message):
             return message

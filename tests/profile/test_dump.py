@@ -1,4 +1,4 @@
-"""A dump says what runs, what waits for what, and what each thread waits for."""
+"""A dump says which ops run, which ops wait for which, and what each thread waits for."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_op_that_runs_is_on_its_worker_and_others_wait_for_it():
     with cs.Engine(workers=2) as engine:
         long = engine.push(hold, writes=value, name="long")
         engine.push(lambda: None, reads=value, name="reader")
-        # An op behind both: its end shows that what was pushed before it is planned.
+        # This op is behind both. Its end shows that the earlier ops are planned.
         engine.push(lambda: None, name="aside").wait(PATIENCE_S)
         assert begun.wait(PATIENCE_S)
         (running,) = lines_with("on worker")
@@ -54,7 +54,7 @@ def test_ops_of_a_device_are_on_their_stream():
         engine.waitall()
         engine.push(latch.hold, writes=x, device=0, name="held")
         assert (x + 1).shape == (10,)
-        # This plans and issues what was pushed.
+        # The statistics plan and issue all pushed ops.
         assert engine.statistics().device_ops < engine.statistics().ops
         (held,) = lines_with("held #")
         assert held.startswith("  on device 0 ")
@@ -101,7 +101,7 @@ def test_a_thread_that_waits_is_named_with_its_op_and_line():
 
 
 def fresh(text, **environment):
-    """A process that starts anew: the signal is asked for as the library is imported."""
+    """A new process: the import of the library installs the signal handler."""
     command = [sys.executable, "-c", text]
     return start(command, PATIENCE_S, PYTHONPATH=str(ROOT), **environment)
 

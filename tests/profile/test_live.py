@@ -1,4 +1,4 @@
-"""The live view says what goes on, and is on a terminal while its block lasts, and never else."""
+"""The live view shows present activity, on a terminal, and only while its block lasts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def terminal(monkeypatch):
 
 
 def engine_in(found, engine):
-    """What a look, or the data of a view, has of `engine`."""
+    """The entry of `engine` in a look, or in the data of a view."""
     (mine,) = [each for each in found["engines"] if each["number"] == id(engine)]
     return mine
 
@@ -100,7 +100,7 @@ def test_memory_that_went_with_a_reset_is_not_kept_for_later():
     def kept():
         with cs.Engine(workers=1) as engine, cs.use(engine):
             x = cs.zeros(1000, device=0)
-            # Results go to the pool when they die.
+            # Dead results return to the pool.
             for _ in range(3):
                 x = x + 1
             engine.waitall()
@@ -135,7 +135,7 @@ def test_a_thread_that_is_held_back_or_waits_for_a_device_is_named():
         device_latch.release()
         assert found["pushes"] == "fewer than 1 ops in flight (max_in_flight)"
         assert found["synchronizes"] == "a stream of Device(0)"
-        # Before the engine closes, which would refuse the push.
+        # The threads end before the engine closes, which would refuse their push.
         for each in threads:
             each.join(PATIENCE_S)
 

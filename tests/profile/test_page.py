@@ -1,4 +1,4 @@
-"""The page holds what the profile knows, whatever the names are, and a browser shows it."""
+"""The page contains the profile's data, for any names, and a browser shows it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOSTILE = "<b>&amp;</script x></script><!--<script>document.title='taken'</scrip
 
 in_browser = pytest.mark.skipif(browser() is None, reason=MISSING)
 
-# What a user does, done by events: a look at every place until the op is found, then a click.
+# A user's actions as events: look at each place until the op is found, then click.
 CLICKS = """<script>
 const box = canvas.getBoundingClientRect(), wanted = WANTED;
 const send = (kind, x, y) => canvas.dispatchEvent(new PointerEvent(kind,
@@ -43,7 +43,7 @@ document.body.dataset.clicked = tracks.selected !== null;
 
 @pytest.fixture(scope="module")
 def profiled():
-    """A profile of a chain over two workers with hostile names, and of a device; its last op."""
+    """A profile of a device and a chain over two workers, with hostile names; and its last op."""
     value = cs.Var(HOSTILE)
     with cs.profile() as profile, cs.Engine(workers=2) as engine:
         latch = HostLatch()
@@ -58,13 +58,13 @@ def data_of(text: str) -> dict:
     (found,) = re.findall(
         r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL
     )
-    # What a browser reads as the end of the data, or as a comment in it, begins so.
+    # The end of the data, or a comment in it, begins so for a browser.
     assert "<" not in found
     return json.loads(found)
 
 
 def lines_of(shown: str) -> list[str]:
-    """What the document has as the chain of waits."""
+    """The chain of waits in the document."""
     (chain,) = re.findall(r'<ol id="why">(.*?)</ol>', shown, re.DOTALL)
     return [html.unescape(each) for each in re.findall(r"<a [^>]*>(.*?)</a>", chain, re.DOTALL)]
 

@@ -1,4 +1,4 @@
-"""The picture has a bar for each op; without matplotlib one line says what to install."""
+"""The picture has a bar for each op. Without matplotlib, one line says what to install."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import cudasync as cs
 def profile():
     with cs.profile() as profile, cs.Engine(workers=1) as engine, cs.annotate("part"):
         (cs.array(np.ones(1000, np.float32), device=0) + 1).numpy()
-        # What matplotlib would take for mathematics, and not find right.
+        # Matplotlib would take this name for mathematics, and fail to parse it.
         engine.push(lambda: None, name="$x_$ $")
     return profile
 

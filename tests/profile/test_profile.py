@@ -1,4 +1,4 @@
-"""What a profile shows of programs whose course is known."""
+"""The profiles of programs whose course is known."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_ops_take_the_same_way_as_without_a_profile_and_nothing_is_left_of_it():
             engine.push(lambda: None).wait()
         assert engine._ledger.recorder is None
         with cs.profile(nodes=True):
-            # Only the long way times the nodes of a launch.
+            # Only the long way measures the nodes of a launch.
             assert not engine._is_direct
         assert engine._is_direct
         assert atomic._TOLD == []
@@ -247,7 +247,7 @@ def test_a_malformed_trace_is_found():
 
 
 def malformed(trace) -> list[str]:
-    """What the trace event format does not allow, and what names no track."""
+    """Entries that the trace event format does not allow, and entries without a named track."""
     found = []
     named, spans, flows = set(), [], {}
     for each in trace["traceEvents"]:

@@ -1,4 +1,4 @@
-"""Nodes of graphs in a profile: their names, and when each began and ended."""
+"""Nodes of graphs in a profile: their names, and the times of their starts and ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZE = 1000
 
 
 def recorded():
-    """Three kernels, two of which do not need each other, and two functions behind them."""
+    """Three kernels, of which two are independent, and two functions behind them."""
     a, b = cs.zeros(SIZE, np.float32), cs.zeros(SIZE, np.float32)
     calls: list[str] = []
     with cs.graph() as g:
@@ -33,14 +33,14 @@ def profiled(launches=1, *, nodes):
     with cs.profile(nodes=nodes) as profile:
         for _ in range(launches):
             exe.launch()
-    # Each launch adds the sum so far of what is added to the other.
+    # Each launch adds one array's total so far to the other array.
     assert a.numpy()[0] == sum(1 + 2 * number for number in range(1, launches + 1))
     assert calls == ["one", "two"] * launches
     return profile, exe
 
 
 def wrong_times(profile, exe):
-    """Nodes that were outside of their op, or before what they come after had ended."""
+    """Nodes that ran outside their op, or before their predecessors had ended."""
     found = []
     for record in profile.records:
         over = {}
@@ -104,7 +104,7 @@ def test_launches_in_flight_have_events_of_their_own():
         assert a.numpy()[0] == 14
         starts = [each.start_us for record in profile.records for each in record.node_times]
         assert len(starts) == len(set(starts)) == 6
-        # Those of this profile are there for the next.
+        # The timings of this profile are reused by the next.
         timings = exe.parts[0]._timings
         assert len(timings._idle) == 3
         with cs.profile(nodes=True):

@@ -1,7 +1,7 @@
 """Random programs: the profile has each op once, and its dependencies explain every start.
 
-What an op depends on is said once more here, from the accesses alone, for each pair of ops; the
-profile's records have to order the same pairs. Then bugs are planted in the records.
+A second definition derives the dependencies of ops from the accesses alone, for each pair of ops.
+The profile's records must order the same pairs. Then bugs are planted in the records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cudasync.profile.record import WALL, Record
 
 
 def profiled(program, setting) -> tuple[cs.Profile, dict[str, int], int]:
-    """A run of the program under a profile, the numbers of its ops, and how many were pushed."""
+    """A run under a profile: the profile, the numbers of the ops, and how many ops were pushed."""
     with open_engine(setting) as engine:
         runner = Runner(program, engine, holds=setting.holds)
         before = all_pushes()
@@ -37,13 +37,16 @@ def profiled(program, setting) -> tuple[cs.Profile, dict[str, int], int]:
 
 
 def all_pushes() -> int:
-    """How many ops there have been, of all engines: memory of others may be freed meanwhile, and a
-    device op's function may push to the engine that is current where it is issued."""
+    """The number of ops so far, of all engines.
+
+    Memory of other engines may be freed meanwhile. A device op's function may push to the engine
+    that is current where the op is issued.
+    """
     return sum(engine.statistics().ops for engine in observing.every_engine())
 
 
 def wrong(profile: cs.Profile, numbers: dict[str, int], pushed: int) -> list[str]:
-    """What a profile says that can not be."""
+    """The impossible statements of a profile."""
     records = profile.records
     found = violations(records) + unordered(records)
     seen = [record.number for record in records]
@@ -70,7 +73,7 @@ def wrong(profile: cs.Profile, numbers: dict[str, int], pushed: int) -> list[str
 
 
 def unordered(records: list[Record]) -> list[str]:
-    """Pairs of ops that conflict, of which the records do not order one behind the other."""
+    """Pairs of conflicting ops that the records do not order."""
     after: dict[Record, set[Record]] = {}
     for record in records:
         mine = after[record] = set()
@@ -121,7 +124,7 @@ def test_pushes_of_several_threads_are_all_seen(program, setting):
 
 
 def a_chain() -> list[Record]:
-    """Three ops in a row, of which the second takes long enough to be told apart."""
+    """Three ops in a row. The second op takes long enough to tell its times apart."""
     with cs.Engine(workers=2) as engine, cs.profile() as profile:
         first, second = cs.Var("first"), cs.Var("second")
         engine.push(lambda: None, writes=first, name="a")

@@ -1,4 +1,4 @@
-"""A profile leaves engines as the program had them, and its answers take few steps."""
+"""A profile leaves engines unchanged, and its answers take few steps."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_hidden_copies_take_steps_by_the_number_of_ops():
     def beside_copies(count):
         working, copies = on_one_worker(count), on_one_worker(count)
         for copy in copies:
-            # The last microsecond of an op, and one after it.
+            # The last microsecond of an op, and one microsecond after the op.
             copy.kind, copy.place = "HtoD", "stream 1"
             copy.start_us += 4.0
             copy.end_us += 1.0
@@ -89,8 +89,11 @@ def test_hidden_copies_take_steps_by_the_number_of_ops():
 
 
 def test_ops_that_two_threads_see_end_at_once_have_their_times():
-    """Whoever waits, and the stream's watcher. Of a hundred such profiles three were wrong where
-    the second of the two went on before the first had noted the op."""
+    """Both a waiter and the stream's watcher see the ops end.
+
+    Of a hundred such profiles three were wrong while the second thread could go on before the first
+    had recorded the op.
+    """
     for _ in range(100):
         with cs.profile() as profile:
             x = cs.array(np.arange(100, dtype=np.float32))

@@ -1,4 +1,4 @@
-"""The progress line is on a terminal while a program waits, and nowhere and never else."""
+"""The progress line appears on a terminal while a program waits, and at no other place or time."""
 
 from __future__ import annotations
 

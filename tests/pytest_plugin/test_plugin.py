@@ -1,4 +1,4 @@
-"""The pytest plugin: what it finds, how that is replayed and kept, and whom it leaves be."""
+"""The pytest plugin: its findings, their replay and storage, and the tests that it leaves alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_schedule_that_fails_is_found_replays_and_is_tried_first(folder):
     found = run_tests(folder, "--gpu-schedules=8")
     assert found.code == 1, found.out
     total = counts(found)
-    # Three tests under eight seeds, and one that is not marked.
+    # Three tests under eight seeds, and one unmarked test.
     assert total["passed"] + total["failed"] == 25
     assert 1 <= total["failed"] <= 7
     lines = replays(found)
@@ -50,11 +50,11 @@ def test_a_schedule_that_fails_is_found_replays_and_is_tried_first(folder):
     again = run_tests(folder, *lines[-1])
     assert again.code == 1
     assert replays(again) == [lines[-1]]
-    # With fewer seeds than those that fail: kept ones come first.
+    # Fewer seeds than the failing ones: kept seeds come first.
     first = run_tests(folder, "--gpu-schedules=1", "-x", "-k", "nobody")
     assert first.code == 1
     assert counts(first) == {"failed": 1}
-    # Once the program is right, nothing is kept.
+    # Once the program is right, no seed is kept.
     (folder / "test_it.py").write_text(FIRST_WAITS.replace('waits == "stream"', "True"))
     mended = run_tests(folder, "--gpu-schedules=1", "-k", "copied")
     assert mended.code == 0, mended.out

@@ -1,4 +1,4 @@
-"""`explore` runs a program in each order that may matter, and says whether those were all."""
+"""`explore` runs a program in each order that may matter, and says whether these were all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_value(stream, address, value):
 
 
 def fork_and_join(*, forgotten: str = "") -> None:
-    """One stream fills a buffer, another then half of it: the wait between may be forgotten."""
+    """One stream fills a buffer, another then fills half of it. The wait may be forgotten."""
     left, right = streams(2)
     (data,) = buffers(1)
     back = cs.pinned_empty((COUNT,), np.uint32)
@@ -113,7 +113,7 @@ def test_work_on_different_memory_is_not_run_in_different_orders():
 
 
 def test_kernels_are_known_by_the_bytes_they_touch():
-    """Two launches on the halves of a buffer are in one order, two on the same half in two."""
+    """Two launches on different halves of a buffer have one order, two on the same half two."""
     kernel = cs.Module.from_file(SAXPY).kernel("saxpy")
 
     def program(apart):
@@ -134,7 +134,7 @@ def test_kernels_are_known_by_the_bytes_they_touch():
 
 
 def test_what_a_wait_for_a_value_needs_comes_first():
-    """The word may be written before or after the other stream is at its wait: one order."""
+    """A write of the word before or after the other stream reaches its wait is one order."""
 
     def program():
         first, second = streams(2)
@@ -284,7 +284,7 @@ def test_where_all_is_done_at_once_the_program_is_run_once():
 
 
 def test_branches_of_a_graph_are_run_in_both_orders():
-    """Nodes that nothing orders are like streams that nothing orders."""
+    """Unordered nodes are like unordered streams."""
 
     def program(is_ordered):
         (stream,) = streams(1)

@@ -1,4 +1,4 @@
-"""What `explore` tells of an order, and of a program whose orders are chance."""
+"""The report of `explore` about an order, and about a program whose orders are chance."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cudasync.testing import Exploration, explore
 
 
 def line_of(function, text):
-    """Where `text` stands in the source of `function`, as file:line."""
+    """The place of `text` in the source of `function`, as file:line."""
     lines, first = inspect.getsourcelines(function)
     (found,) = [number for number, line in enumerate(lines, first) if text in line]
     return f"{inspect.getsourcefile(function)}:{found}"
 
 
 def note_of(program):
-    """What is told of the order in which `program` fails."""
+    """The note about the order in which `program` fails."""
     with pytest.raises(AssertionError) as caught:
         explore(program)
     (note,) = caught.value.__notes__
@@ -63,7 +63,7 @@ SET = """
 
 
 def engine_program(mode, gate=None, polls=False):
-    """An engine whose ops are found wanting: the last line of it says so."""
+    """A program of an engine that fails, as its last line says."""
     kernel = cs.Module.from_ptx(SET).kernel("set")
     with cs.Engine(mode, workers=1) as engine:
         array, token = cs.zeros(4, np.int32), cs.Var()
@@ -86,7 +86,7 @@ def engine_program(mode, gate=None, polls=False):
 
 @pytest.mark.parametrize("mode", ["async", "serial"])
 def test_a_step_of_an_engine_names_its_push_or_the_call_in_its_function(mode):
-    """Also if a thread of the engine enqueues it, once the host op before it is over."""
+    """This also holds if an engine thread enqueues the step, after the host op before it."""
     note = note_of(lambda: engine_program(mode, threading.Event() if mode == "async" else opened()))
     for text, what in (
         ("np.uint32(1)", "kernel set"),
@@ -100,7 +100,7 @@ def test_a_step_of_an_engine_names_its_push_or_the_call_in_its_function(mode):
 
 
 def test_the_check_of_these_lines_finds_one_that_is_lost(monkeypatch):
-    """Planted: nobody says for which op the driver is called."""
+    """The planted bug: driver calls are made without the push site of their op."""
     monkeypatch.setattr(exploration, "on_behalf", lambda site, fn, *args: fn(*args))
     note = note_of(lambda: engine_program("async", threading.Event()))
     site = line_of(engine_program, "np.uint32(2)")
@@ -125,10 +125,10 @@ def test_a_program_of_an_engine_is_told_what_would_make_it_complete(work):
     assert "the engine" in found.why
     assert "several threads" not in found.why
     assert 'cs.Engine("serial")' in found.why
-    # Else the engine may ask for itself, which is as chance has it.
+    # Otherwise the engine might ask by itself, which happens by chance.
     if work == "polling":
         assert "asks whether" in found.why
-    # And that is so.
+    # The advice is right.
     assert explore(lambda: program("serial"), most=20) == Exploration(1, is_complete=True)
 
 
@@ -137,7 +137,7 @@ def test_an_engine_and_threads_of_the_program_are_told_apart():
         engine = cs.Engine("async")
         thread = threading.Thread(target=lambda: cs.Device(0).synchronize())
         with engine:
-            # A copy of pageable memory is called by a thread of the engine.
+            # An engine thread calls the copy of pageable memory.
             cs.zeros(4).numpy()
             thread.start()
             thread.join()

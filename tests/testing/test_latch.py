@@ -1,4 +1,4 @@
-"""The latches: what they hold is held, and what they let go runs."""
+"""The latches: work behind a closed latch does not run, and runs once it is released."""
 
 from __future__ import annotations
 

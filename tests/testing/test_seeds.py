@@ -1,4 +1,4 @@
-"""Seeds: a program's streams go on in another order for each, and the same for the same."""
+"""Seeds: each seed gives a program's streams another order, and the same seed the same order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.lazy
 
 
 def copied(waits):
-    """What a copy brings back that the host, or nobody, has ordered behind a memset."""
+    """The result of a copy that is ordered behind a memset by the host, or not at all."""
     first, second = cs.Stream(), cs.Stream()
     buffer, back = cs.DeviceBuffer(64), np.zeros(64, np.uint8)
     cs.memset_async(buffer, 1, stream=first)

@@ -1,4 +1,4 @@
-"""The public strategies: what they make, and that a check against the serial engine finds bugs."""
+"""The public strategies: their programs, and a check against the serial engine that finds bugs."""
 
 from __future__ import annotations
 

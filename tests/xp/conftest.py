@@ -1,4 +1,4 @@
-"""Fixtures for arrays that compute."""
+"""Fixtures for the tests of array computation."""
 
 from __future__ import annotations
 

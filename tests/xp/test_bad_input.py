@@ -1,6 +1,6 @@
-"""Whatever a caller gets wrong is a named error that says what to do, on a device and on the CPU.
+"""Each mistake of a caller is a named error with a remedy, on a device and on the CPU.
 
-Nothing is pushed and no driver call is made that enqueues or allocates anything.
+A refused call pushes nothing, and makes no driver call that enqueues or allocates.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from cudasync import xp
 from cudasync.array.array import ReadOnlyArray
 
 HUGE = 1 << 40
-# Calls of the driver that ask something, or load a kernel: they change no memory and no stream.
+# Driver calls that ask, or load a kernel: they change no memory and no stream.
 ASKS = ("Get", "Query", "Current", "Module", "ThreadExchange")
 
 
 class Given:
-    """Arrays to go wrong with, on one device, and one elsewhere."""
+    """Arrays for wrong calls: on one device, and some elsewhere."""
 
     def __init__(self, device) -> None:
         self.device = device
@@ -51,7 +51,7 @@ def given():
     made = {device: Given(device) for device in (0, "cpu")}
     cs.waitall()
     yield made
-    # With their memory, before the next file counts what there is.
+    # This frees their memory before the next file counts memory.
     made.clear()
 
 
@@ -222,7 +222,7 @@ WRONG = {
         ValueError,
         "shape",
     ),
-    # Values that are asked for.
+    # Values of arrays.
     "many truths": (lambda g: bool(g.f), ValueError, r"any\(\) or all\(\)"),
     "one of many": (lambda g: float(g.f), TypeError, "one element"),
     "the length of none": (lambda g: len(g.f[0, 0]), TypeError, "no length"),

@@ -1,7 +1,7 @@
 """Products by a library with cuBLAS's interface: the call, its order, handles and workspaces.
 
 The library is compiled from helpers/arrays/reference_blas.c, and computes on the software GPU in
-the order of streams. What the real one computes, and how fast, a real device has to show.
+stream order. Only a real device can show the results and the speed of the real library.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture
 def library(path, monkeypatch):
-    """The library, which products are computed by from now on."""
+    """The library that computes products from now on."""
     monkeypatch.setenv(VARIABLE, str(path))
     monkeypatch.setattr(operation, "_plans", {})
     found = opened(path)
@@ -52,7 +52,7 @@ def library(path, monkeypatch):
 
 
 def reset():
-    """The context of device 0 begins anew, with nothing under way."""
+    """Reset device 0 with no work in flight."""
     cs.waitall()
     cs.Device(0).reset()
 
@@ -100,7 +100,7 @@ def test_operands_of_any_layout_give_what_numpy_gives(library, pair):
 def test_float32_is_not_shortened_to_tf32(library, monkeypatch):
     x = xp.full((2, 2), 1 + 2.0**-20, dtype=xp.float32)
     assert (x @ xp.ones((2, 2))).numpy().tolist() == [[2 + 2.0**-19] * 2] * 2
-    # What the test is for is seen by the library: TF32 has ten bits.
+    # The library can show the difference: TF32 has ten bits.
     monkeypatch.setattr(handles, "_DEFAULT_MATH", 3)
     monkeypatch.setattr(choice, "_choices", {})
     monkeypatch.setattr(operation, "_plans", {})
@@ -117,7 +117,7 @@ def test_a_product_returns_before_its_operands_are_there_and_comes_after_them(li
 
 
 def test_special_values_of_a_block_used_before_are_not_read(library):
-    # The pool gives a result the memory of another, which holds no numbers.
+    # The pool gives a result the memory of an array of NaN.
     (xp.ones((8, 8)) * float("nan")).wait()
     assert (xp.ones((8, 8)) @ xp.ones((8, 8))).numpy().tolist() == [[8.0] * 8] * 8
 
@@ -136,7 +136,7 @@ def test_each_device_has_a_handle_and_computes_by_it(library):
         assert (x @ x).numpy().tolist() == [[3.0] * 3] * 3
 
 
-# Chains of products on two arrays: each reads what others write.
+# Chains of products on two arrays: each reads results of others.
 STEPS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=12)
 
 
@@ -154,7 +154,7 @@ def test_programs_of_products_equal_the_serial_program(library, steps, kind):
 
 
 def side_by_side(library):
-    """Pairs of stream and workspace of products that do not depend on each other."""
+    """The stream and the workspace of each of several independent products."""
     with cs.Engine(streams=3):
         arrays = [xp.ones((4, 4)) for _ in range(6)]
         cs.waitall()
@@ -175,7 +175,7 @@ def side_by_side(library):
 
 
 def is_one_each(pairs):
-    """No workspace has two streams, and no stream has two."""
+    """True if each stream has one workspace, and each workspace one stream."""
     streams, workspaces = map(set, zip(*pairs, strict=True))
     return len(streams) == len(workspaces) == len(pairs)
 
@@ -208,7 +208,7 @@ def test_a_workspace_for_all_is_found(library, monkeypatch):
 
 
 def clashes_of_two_threads(library):
-    """How often a handle is used by two threads that are inside of the library at once."""
+    """How often two threads inside the library use one handle at once."""
     x = xp.ones((4, 4))
     (x @ x).wait()
     blas, gemm = blas_of(x.device).blas, blas_form(problem_of(x.layout, x.layout))
@@ -229,7 +229,7 @@ def test_threads_use_no_handle_at_once(library):
 
 
 class Shared(deque):
-    """A handle for all."""
+    """The planted bug: one handle for all threads."""
 
     def pop(self):
         return self[0]
@@ -288,7 +288,8 @@ def test_after_a_reset_there_is_another_handle(library):
     assert (y @ y).numpy().tolist() == [[4.0] * 4] * 4
     assert blas_of(cs.Device(0)).blas is not first
     assert library.reference_created() == made + 1
-    # The old one went with the context: the library must not be asked to end it in another.
+    # The old library handle went with its context. The library must not destroy it in another
+    # context.
     del first
     cs.Device(0).synchronize()
     assert library.reference_destroyed() == ended

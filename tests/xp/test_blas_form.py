@@ -1,7 +1,7 @@
-"""Products as BLAS has them: a call of GEMM, by its definition, is NumPy's matmul.
+"""Products as BLAS calls: a call of GEMM, by its definition, equals NumPy's matmul.
 
-GEMM is written out here from the BLAS standard, over flat memory, with what it asks of its
-arguments. Nothing of it is in `cudasync`.
+GEMM is written here from the BLAS standard, over flat memory, with its rules for arguments. It uses
+no code of `cudasync`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from cudasync.driver.blas.gemm import PLAIN, TRANSPOSED
 
 
 def element(memory, factor, row, column, matrix):
-    """`op(M)[row, column]` of a matrix that is stored by columns."""
+    """`op(M)[row, column]` of a matrix in column-major order."""
     if factor.operation == TRANSPOSED:
         row, column = column, row
     return memory[row + column * factor.leading + matrix * factor.stride]
 
 
 def gemm(call, a, b):
-    """The flat memory of C, which begins as no numbers: beta is 0."""
+    """The flat memory of C. It starts as NaN, because beta is 0."""
     assert call.a.leading >= max(1, call.m if call.a.operation == PLAIN else call.k)
     assert call.b.leading >= max(1, call.k if call.b.operation == PLAIN else call.n)
     assert call.leading >= max(1, call.m)
@@ -45,7 +45,7 @@ def gemm(call, a, b):
 
 
 def reached(x, base):
-    """Memory from an array's first element on, and none beyond its last."""
+    """The memory between an array's first and last element."""
     first = x.__array_interface__["data"][0] - base.__array_interface__["data"][0]
     last = sum((n - 1) * step for n, step in zip(x.shape, x.strides, strict=True))
     size = x.itemsize
@@ -53,12 +53,12 @@ def reached(x, base):
 
 
 def form_of(*arrays):
-    """The call for these, which is worked out of their layouts alone."""
+    """The call for these arrays, which depends on their layouts alone."""
     return blas_form.blas_form(problem_of(*(each.layout for each in arrays)))
 
 
 def wrong(pair):
-    """What is wrong with the call for these operands, None where there is no call."""
+    """The fault in the call for these operands; None if it is right, or if there is no call."""
     bases = [each.base(np.dtype("f8"), seed) for seed, each in enumerate(pair)]
     hosts = [each.of(base) for each, base in zip(pair, bases, strict=True)]
     call = form_of(*(each.of(xp.asarray(base)) for each, base in zip(pair, bases, strict=True)))
@@ -76,14 +76,14 @@ STACKS = [((), ()), ((), ()), ((2,), (2,)), ((2, 3), ()), ((3,), (1,)), ((2, 1),
 
 @st.composite
 def pairs(draw):
-    """Two operands in any layout, vectors and stacks among them."""
+    """Two operands in any layout, including vectors and stacks."""
     rows, depth, columns = draw(LENGTHS), draw(LENGTHS), draw(LENGTHS)
     stacks = draw(st.sampled_from(STACKS))
     shapes = [
         draw(st.sampled_from([(*stacks[0], rows, depth), (depth,)])),
         draw(st.sampled_from([(*stacks[1], depth, columns), (depth,)])),
     ]
-    # The likelier ones have a call.
+    # The more frequent layouts have a call.
     usual = st.sampled_from(["whole", "whole", "whole", "inner"])
     found = []
     for shape in shapes:
@@ -100,7 +100,7 @@ def test_a_call_computes_the_product_and_reads_nothing_else(pair):
 
 
 def found_by(plant, monkeypatch):
-    """Whether the same search finds a bug."""
+    """True if the same search finds a bug."""
     plant(monkeypatch)
     found = []
 
@@ -119,7 +119,7 @@ def found_by(plant, monkeypatch):
 
 
 def in_factors(change):
-    """Every factor is changed."""
+    """A bug that changes every factor."""
 
     def plant(monkeypatch):
         real = blas_form._factor
@@ -134,7 +134,7 @@ def in_factors(change):
 
 
 def a_factor_for_both(monkeypatch):
-    """The operands are not changed over."""
+    """The planted bug: the operands are not swapped."""
     real = blas_form._gemm
 
     def planted(*given):
@@ -145,7 +145,7 @@ def a_factor_for_both(monkeypatch):
 
 
 def every_stack_is_one(monkeypatch):
-    """What is behind the first axis of a stack is forgotten."""
+    """The planted bug: only one axis of a stack counts."""
     real = blas_form.collapsed
 
     def planted(shape, strides):

@@ -1,4 +1,4 @@
-"""Arrays on the CPU: the same namespace, asynchronous, in one DAG with the devices'."""
+"""Arrays on the CPU: the same namespace, asynchronous, in one DAG with the arrays of devices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_an_operation_on_the_cpu_returns_before_its_operands_are_there():
     assert back.numpy().tolist() == [6, 6, 6]
 
 
-# Arrays of both kinds; a step adds one to another, moved to where that one is.
+# Arrays of both kinds. A step adds one array, moved to the other's device, to the other.
 _STEPS = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 2), st.booleans()), max_size=12
 )

@@ -1,4 +1,4 @@
-"""Making arrays: NumPy's values, the standard's defaults."""
+"""Creation of arrays: NumPy's values, the standard's defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reduction gives the same bits, whatever order commands ran in and whatever ran beside it."""
+"""A reduction gives the same bits for any order of commands and beside any other work."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def test_a_reduction_gives_the_same_bits_under_every_scheduler(scheduler, expect
 
 
 def test_another_order_of_additions_gives_other_bits(expected):
-    """So the bits do tell: these sums are not exact."""
+    """These sums are not exact, so the bits show the order."""
     assert bits("fifo", 1 << 13) != expected

@@ -1,4 +1,4 @@
-"""What an eager operation costs: bytecodes of ours, and driver calls."""
+"""The cost of an eager operation: our bytecodes, and driver calls."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def engine():
 
 
 def is_ours(path: str) -> bool:
-    """Ours is all but the device."""
+    """True for the files of the library, without the software GPU."""
     return path.startswith(str(PACKAGE)) and not path.startswith(str(PACKAGE / "softgpu"))
 
 
 def cost(call) -> float:
-    """The bytecodes of one call in the steady state; what it made dies before the next."""
+    """The bytecodes of one call in the steady state. Its result dies before the next call."""
     for _ in range(3):
         call()
     cs.waitall(PATIENCE_S)

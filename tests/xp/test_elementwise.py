@@ -1,4 +1,4 @@
-"""Every function of the table, on a device, against NumPy: values, dtype, special cases."""
+"""Every function of the table, on a device, compared with NumPy: values, dtype, special cases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cudasync.array.functions.function import Function
 from cudasync.array.functions.table import FUNCTIONS
 from cudasync.array.functions.transcendental import TRANSCENDENTAL
 
-# What IEEE does not settle to the bit: powers, roots aside, and functions of a library.
+# Functions that IEEE does not fix to the bit: powers without roots, and library functions.
 INEXACT = {each.name for each in TRANSCENDENTAL} - {"copysign", "nextafter"} | {"pow"}
 # The sum of two logarithms may cancel: its error is that of the larger operand.
 CANCELS = {"logaddexp"}
@@ -56,7 +56,7 @@ def computed(function, operands, device=0):
 
 
 def expected_of(function, operands, dtype):
-    """NumPy's result; where it is not exact, of the next larger floats, rounded once."""
+    """NumPy's result. Inexact functions are computed in the next larger float, and rounded once."""
     with np.errstate(all="ignore"):
         if function.name in INEXACT and dtype.kind == "f":
             wider = np.longdouble if dtype == FLOAT64 else np.float64
@@ -65,7 +65,7 @@ def expected_of(function, operands, dtype):
 
 
 def disagreement(function, dtype):
-    """What is wrong with the device's result, or None."""
+    """The fault in the device's result, or None."""
     operands = operands_for(function, dtype)
     found, expected = computed(function, operands), expected_of(function, operands, dtype)
     if function.name in CANCELS:
@@ -78,7 +78,7 @@ def disagreement(function, dtype):
     elif function.name in INEXACT and dtype.kind == "f":
         apart = ulps_apart(found, expected)
     elif function.name in ("maximum", "minimum"):
-        # Of two zeros either may be the larger.
+        # Either of two zeros may be the larger.
         return (
             None
             if same_bits(found + np.zeros_like(found), expected + np.zeros_like(expected))
@@ -133,7 +133,7 @@ def test_more_than_two_ulp_of_a_function_that_is_not_exact_are_found():
 
 
 def test_a_product_and_a_sum_in_one_kernel_are_rounded_twice():
-    """As by two NumPy calls: with one rounding the difference would not be 0."""
+    """Two NumPy calls do the same. With one rounding the difference would not be 0."""
     square = apply(FUNCTIONS["multiply"], Input(0, FLOAT32), Input(0, FLOAT32))
     tree = apply(FUNCTIONS["subtract"], square, Input(1, FLOAT32))
     fused = Operation("fused", lambda operands: tree)

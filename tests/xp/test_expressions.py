@@ -1,4 +1,4 @@
-"""Expressions as values: substitution, names, and every form of kernel that a layout can take."""
+"""Expressions as values: substitution, names, and every form of kernel for a layout."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cudasync.array.expressions.tree import (
 )
 from cudasync.array.functions.table import FUNCTIONS
 
-# Nearly every example is a kernel of its own, to be compiled.
+# Nearly every example compiles a kernel of its own.
 FEWER = settings(max_examples=settings.default.max_examples // 4)
 
 X, Y = Input(0, FLOAT32), Input(1, FLOAT32)
@@ -144,7 +144,7 @@ def test_a_kernel_that_divides_wrongly_is_found(monkeypatch):
         return [line.replace("% l1", "% l0") for line in right(number, rank, count)]
 
     monkeypatch.setattr(kernels, "_divided", planted)
-    # What is compiled now is nobody else's.
+    # No other test uses the kernels compiled from here on.
     monkeypatch.setattr(compiling, "_kernels", {})
     pair = [Laid((3, 5), ("gaps", "gaps"), (0, 1), 0), Laid((3, 5), ("whole",) * 2, (1, 0), 0)]
     found, expected = sums(pair)

@@ -1,4 +1,4 @@
-"""Places in long rows, which are found in one part of them, and launches that are one op."""
+"""Indices found in long rows, in one part of them, and launches that are one op."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cudasync.array.reductions import finding, operation, plan
 
 
 def long_rows(dtype):
-    """Rows of more parts than a first launch leaves to stages, with equals in all of them."""
+    """Rows with more parts than a first launch leaves to stages, with equal values in all parts."""
     host = np.random.default_rng(3).integers(0, 50, (2, 16384 * finding._LEAST_PARTS + 77))
     host[1, 40000] = host[1, 90000] = 50
     return host.astype(dtype)
@@ -38,7 +38,7 @@ def test_places_in_long_rows_are_the_first(monkeypatch):
     missing[0, 70000] = missing[:, 120000] = np.nan
     everywhere = np.full_like(host, np.inf)
     assert agree_everywhere([host, missing, everywhere, -everywhere])
-    # For both places, along each axis: the hosts are alike.
+    # Two functions along two axes make four plans, which the equal hosts share.
     assert len(seen) == 4
 
 
@@ -80,5 +80,5 @@ def test_two_launches_of_a_reduction_are_one_op():
             cs.waitall()
             pushed.append(engine.statistics().device_ops - before)
             assert float(found) == 6
-    # The first allocates, and any may free what an earlier test has left.
+    # The first call allocates, and any call may free garbage of an earlier test.
     assert min(pushed) == 1

@@ -1,4 +1,4 @@
-"""`@cs.elementwise`: one kernel gives what the operations one by one give, bit for bit."""
+"""`@cs.elementwise`: one kernel equals the operations one by one, bit for bit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAIRS = ("add", "multiply", "subtract", "maximum", "minimum", "where")
 
 
 def trees(depth):
-    """How to compute something of x and y: names of functions over each other."""
+    """Expressions of x and y: nested names of functions."""
     leaf = st.sampled_from(["x", "y", 2, 3])
     if not depth:
         return st.sampled_from(["x", "y"])
@@ -74,7 +74,7 @@ def test_on_the_cpu_too(tree, dtype):
 
 
 class SharesNumbers(tracer.Trace):
-    """All numbers are the one that came first."""
+    """The planted bug: all numbers equal the first one."""
 
     def number(self, value):
         for at, each in enumerate(self.operands):
@@ -167,7 +167,7 @@ def test_numbers_decide_and_one_function_calls_another():
     x = xp.asarray(np.array([1, 2, 3]))
     assert both(x).numpy().tolist() == [2, 12, 36]
     assert power(x, 1).numpy().tolist() == [1, 2, 3]
-    # What works in place inside binds a name anew, and x is as it was.
+    # An update in place inside the function rebinds a name, and x is unchanged.
     assert x.numpy().tolist() == [1, 2, 3]
 
 

@@ -1,4 +1,4 @@
-"""Indices with arrays in them, read and written, on a device and the CPU, against NumPy."""
+"""Reads and writes by indices that contain arrays, on a device and the CPU, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOST = np.arange(60, dtype=np.int32).reshape(3, 4, 5)
 
 @st.composite
 def items(draw):
-    """A valid index of HOST with an array in it, and one shape that the arrays broadcast from."""
+    """A valid index of HOST with an array in it. All its arrays broadcast from one shape."""
     if draw(st.booleans()):
         rank = draw(st.integers(0, 3))
         first = draw(st.integers(0, 3 - rank))
@@ -61,7 +61,7 @@ def on(device, index):
 
 
 def is_numpys(device, index, values=None):
-    """Whether the same index of the same array reads and writes the same."""
+    """True if the same index of the same array reads and writes the same as in NumPy."""
     try:
         expected = HOST[index]
     except IndexError:
@@ -86,7 +86,7 @@ def test_an_index_with_arrays_means_what_it_does_in_numpy(device, index):
     assert is_numpys(device, index)
 
 
-# So large that threads of more than one block write to one place.
+# The size lets threads of several blocks write to one element.
 MANY = np.random.default_rng(1).integers(0, 3, 2000)
 
 
@@ -115,7 +115,7 @@ def test_a_kernel_that_writes_the_first_of_equal_indices_is_found(monkeypatch):
 
 @DEVICES
 def test_an_index_beyond_the_axis_touches_no_other_memory(device):
-    """What is around the array stays as it is, and what is read comes from the array."""
+    """Memory around the array stays unchanged, and a read returns elements of the array."""
     whole = xp.asarray(np.arange(30, dtype=np.int32), device=device)
     x = whole[10:20]
     far = xp.asarray([-11, 10, 1 << 62, -(1 << 63), 3], device=device)
@@ -153,7 +153,7 @@ def test_writing_by_arrays_fits_views_dtypes_and_broadcasts(device):
     host[:, ::2][rows] = [1, 2, 3]
     x.mT[xp.asarray(keep, device=device)] = xp.asarray(host[3:, :4] + 5, device=device)
     host.T[keep] = host[3:, :4] + 5
-    # Lists and NumPy's arrays are indices too.
+    # Lists and NumPy arrays are indices, too.
     x[[3, 1]], host[[3, 1]] = 9, 9
     x[np.array([], np.int8)] = 4
     assert same_bits(x.numpy(), host)

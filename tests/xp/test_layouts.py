@@ -1,4 +1,4 @@
-"""Operators on views of any layout: shapes with 0 and 1, broadcasting, gaps, backwards, turned."""
+"""Operators on views of any layout: lengths 0 and 1, broadcast, with gaps, reversed, transposed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERYWHERE = pytest.mark.parametrize("device", [0, "cpu"])
 
 
 def added(pair, device=0):
-    """The sum of two arrays that lie like this, NumPy's and ours."""
+    """The sum of two arrays in these layouts, by NumPy and by us."""
     bases = [each.base(np.int32, seed) for seed, each in enumerate(pair)]
     hosts = [each.of(base) for each, base in zip(pair, bases, strict=True)]
     ours = [xp.asarray(base, device=device) for base in bases]
@@ -64,7 +64,7 @@ OVERLAPPING = [
 
 
 def in_place_on_itself(target, source, device=0):
-    """`x[target] += x[source]`, NumPy's and ours."""
+    """`x[target] += x[source]`, by NumPy and by us."""
     host = np.arange(60, dtype=np.int32) ** 2
     x = xp.asarray(host, device=device)
     host[target] += host[source]
@@ -81,7 +81,7 @@ def test_in_place_on_overlapping_views_is_as_if_nothing_overlapped(target, sourc
 
 
 def test_an_overlap_that_is_overlooked_is_found(monkeypatch):
-    """One thread a command on the software GPU: neighbours are read after they were written."""
+    """Neighbours are read after their write: the software GPU runs one thread a command."""
     monkeypatch.setattr(overlap, "is_apart", lambda *_: True)
     wrong = [pair for pair in OVERLAPPING if not np.array_equal(*in_place_on_itself(*pair))]
     assert wrong
@@ -102,7 +102,7 @@ def test_out_may_be_one_of_the_operands():
 
 
 def planted_collapse(shape, strides):
-    """Joins axes without looking whether they continue each other."""
+    """The planted bug: it joins axes without a check that one continues the other."""
     found = layouts.collapsed(shape, strides)
     if len(found.lengths) != 2:
         return found
@@ -152,6 +152,6 @@ def test_a_reshape_is_a_view_exactly_where_numpy_has_one(one, shape):
     mine = one.of(cs.array(base))
     found = xp.reshape(mine, shape)
     assert found.numpy().tolist() == host.reshape(shape).tolist()
-    # NumPy makes a number of an array without dimensions.
+    # NumPy returns a scalar for an array without dimensions.
     if host.size and isinstance(host, np.ndarray):
         assert (found.ptr == mine.ptr) == np.shares_memory(host, host.reshape(shape))

@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_pushed(number):
 
 
 def test_nothing_of_a_refused_product_is_pushed():
-    """A transpose that tensordot would copy first, on what no dtype is common to."""
+    """The operands have no common dtype, and tensordot would first copy a transpose."""
     turned, other = xp.ones((2, 3, 4)), xp.ones((4, 2, 3), dtype=xp.int32)
     large = xp.broadcast_to(xp.ones((1, 2)), (1 << 21, 2))
     before = cs.engine().push(lambda stream: None, device=0).number

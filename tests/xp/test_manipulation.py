@@ -1,4 +1,4 @@
-"""Manipulation: NumPy's values, and views where strides can say it."""
+"""Manipulation of arrays: NumPy's values, and views wherever strides can express them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VIEWS = SHAPES.flatmap(lambda shape: laid(shape, broadcasts=False))
 
 
 def both(lies):
-    """The same view of the same numbers, NumPy's and ours."""
+    """The same view of the same numbers, in NumPy and in our array."""
     base = lies.base(np.int32, 3)
     return np.asarray(lies.of(base)), lies.of(cs.array(base))
 

@@ -1,4 +1,4 @@
-"""Memory of results: used again without driver calls, ordered by hazards, freed in the end."""
+"""Memory of results: reused without driver calls, ordered by hazards, freed in the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _nothing_is_kept():
 
 
 def let_go():
-    """Free all that nobody uses: a call that makes an array sees to the dead, and ops free them."""
+    """Free all unused memory: making an array handles the dropped ones, and ops free them."""
     gc.collect()
     idle.empty_pools()
     _ = xp.empty(1)
@@ -51,7 +51,7 @@ def test_a_view_keeps_the_block_of_its_array():
 
 
 def test_a_block_that_is_still_read_is_not_overwritten_before():
-    """Its first users wait on the device; the next one has the same bytes, and another stream."""
+    """The block's first users wait on the device. The next array uses it on another stream."""
     x = xp.ones(100)
     cs.waitall()
     with Latch(cs.Device(0)) as latch:
@@ -99,7 +99,7 @@ def test_idle_blocks_are_bounded_and_can_be_let_go():
 
 
 def test_many_sizes_in_turn_keep_no_more_than_is_told():
-    """Operations that were planned when a list was dropped do not keep to that list."""
+    """Operations that were planned when a list of idle blocks was dropped do not keep that list."""
     free = cs.Device(0).memory().free_bytes
     xs = [xp.ones(1000 + n) for n in range(3 * pool.MOST_SIZES)]
     for _ in range(3):
@@ -144,7 +144,7 @@ def test_the_steady_state_makes_no_driver_call_for_memory(monkeypatch):
 
 
 def test_idle_blocks_go_where_memory_would_not_suffice():
-    """The largest one is kept, however large; here it is more than half of the device."""
+    """The largest block is kept, whatever its size. Here it is more than half of the device."""
     device = cs.Device(0)
     size = device.memory().total_bytes * 5 // 8
     held = to_overwrite((size,), xp.uint8, device)

@@ -1,4 +1,4 @@
-"""What can not be computed is refused by name, before anything is pushed."""
+"""Impossible computations are refused by name, before anything is pushed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_memory_that_must_not_change_is_not_written():
 
 
 def test_what_the_namespace_does_not_have_says_so_and_is_not_there():
-    """The standard has one ask for an extension by `hasattr`."""
+    """The standard tells callers to test for an extension by `hasattr`."""
     for name in ("fft", "linalg", "complex64", "complex128"):
         assert not hasattr(xp, name)
         with pytest.raises(NotImplementedError, match=r"extension|complex"):

@@ -1,4 +1,4 @@
-"""Python's operators on arrays, and what asks for an array's value."""
+"""Python's operators on arrays, and operations that need an array's value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`out=` of products and reductions: the value is what it is without it, whatever overlaps."""
+"""`out=` of products and reductions: the same value as without it, for any overlap."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pushed() -> int:
 
 
 def laid_out() -> np.ndarray:
-    """32 numbers in 4 rows, the first 16 of which are the operand."""
+    """32 numbers in 4 rows. The first 16 numbers are the operand."""
     memory = np.zeros((4, 8), np.int64)
     memory.reshape(-1)[:16] = HOST.reshape(-1)
     return memory
@@ -104,7 +104,7 @@ def test_others_are_right_whatever_their_target_overlaps(device, name):
 
 
 class OF_OLD:
-    """What NumPy has since 2.0, and 2.1."""
+    """Functions that NumPy has since 2.0 and 2.1."""
 
     cumulative_sum, cumulative_prod = np.cumsum, np.cumprod
 
@@ -191,7 +191,7 @@ def test_a_target_elsewhere_is_refused_before_anything_is_pushed(device):
 
 
 def test_a_target_that_overlaps_is_written_wrongly_without_the_check(monkeypatch):
-    """The planted bug: sums of a running product over what it has overwritten already."""
+    """The planted bug: a running product reads elements that it has overwritten already."""
 
     def careless(plan, operands, out, name, frame):
         plan.into(operands, out, frame)

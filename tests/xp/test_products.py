@@ -1,4 +1,4 @@
-"""Matrix products of any dtype, shape and layout, on a device and the CPU, against NumPy."""
+"""Matrix products of any dtype, shape and layout, on a device and the CPU, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cudasync.array.dtypes.supported import ALL
 from cudasync.array.products import choosing, operation, plan, thin, tiled
 from cudasync.testing import HostLatch
 
-# Each other class of layouts and dtypes is a kernel of its own to compile.
+# Each class of layouts and dtypes compiles a kernel of its own.
 IS_PLAIN = os.environ.get("HYPOTHESIS_PROFILE", "plain") == "plain"
 EVERYWHERE = pytest.mark.parametrize("device", [0, "cpu"])
 NUMBERS = [dtype for dtype in ALL if dtype.kind != "b"]
@@ -32,12 +32,12 @@ def values(shape, dtype, seed=0):
 
 
 def wrong(left, right, device=0):
-    """What is wrong with the product of these, as our arrays on a device."""
+    """The fault in the product of these operands, as our arrays on a device."""
     x, y = xp.asarray(left, device=device), xp.asarray(right, device=device)
     return disagreement((x @ y).numpy(), left, right)
 
 
-# Shapes on both sides of a square and of what each form of kernel is chosen for.
+# Shapes on both sides of a square, and of the bounds for each form of kernel.
 SHAPES = [
     ((32, 32), (32, 32)),
     ((33, 65), (65, 31)),
@@ -106,7 +106,7 @@ def laid_pairs(draw):
     operands = []
     for shape in pair:
         whole = draw(laid(shape, broadcasts=False))
-        # The matrices are as they are; what is in front may be one for all.
+        # The matrices are unchanged. An axis in front may broadcast one matrix.
         axes = [draw(st.sampled_from(["one", how])) for how in whole.axes[:-2]]
         operands.append(type(whole)(shape, (*axes, *whole.axes[-2:]), whole.order, 0))
     return operands
@@ -143,14 +143,14 @@ def test_indices_of_64_bits_reach_the_same_elements(shapes, monkeypatch):
 
 
 def without_rest(monkeypatch):
-    """What is left of the depth behind the last whole square is not summed."""
+    """The planted bug: the depth behind the last whole square is not summed."""
     real = tiled.source
     plant = ("from < depth; from", "from + 31 < depth; from")
     monkeypatch.setattr(tiled, "source", lambda *given: real(*given).replace(*plant))
 
 
 def without_pairs(monkeypatch):
-    """The last of the threads' sums are not added."""
+    """The planted bug: the last of the threads' sums are not added."""
     real = thin.source
     monkeypatch.setattr(
         thin, "source", lambda *given: real(*given).replace("= 4; half", "= 2; half")
@@ -158,7 +158,7 @@ def without_pairs(monkeypatch):
 
 
 def without_stack(monkeypatch):
-    """Each matrix of the left operand is its first."""
+    """The planted bug: each matrix of the left operand is the first one."""
     real = choosing._axes
 
     def planted(shape, strides):
@@ -235,7 +235,7 @@ def test_a_plan_goes_on_after_a_reset(monkeypatch):
     assert made._renewed()._token is x.device.context.token
 
 
-# A step multiplies one array by another, moved to where that one is.
+# A step multiplies one array by another, moved to the other's device.
 STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=10)
 
 

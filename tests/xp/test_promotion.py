@@ -16,7 +16,7 @@ PAIRS = list(itertools.product(ALL, ALL))
 
 
 def is_in_the_tables(first, second):
-    """The standard's own words: one kind, or integers unless uint64 meets a signed one."""
+    """The standard's rule: one kind, or integers except uint64 with a signed type."""
     kinds = {first.kind, second.kind}
     if len(kinds) == 1:
         return True
@@ -98,7 +98,7 @@ def test_limits_are_python_numbers():
 
 @pytest.mark.parametrize("target", ["float32", "int16", "bool", "uint8", "float16"])
 def test_a_cast_is_numpys(target):
-    """Integers wrap, floats are cut; what an integer dtype does not hold is left open."""
+    """Integers wrap, and floats are truncated. Values out of an integer dtype are left open."""
     for source in ALL:
         if source.name not in ("float32", "int16", "bool", "int64") and target != "float32":
             continue

@@ -1,4 +1,4 @@
-"""Random numbers: Philox's known answers, equal everywhere, in the order of the calls."""
+"""Random numbers: Philox's known answers, equal on all devices, in the order of the calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cudasync.array.functions.philox import high_product, philox
 from cudasync.random import Generator, expressions
 from cudasync.testing import HostLatch
 
-# Random123's own known answers for philox4x32 with 10 rounds: counter, key, result; words of 32
+# Random123's known answers for philox4x32 with 10 rounds: counter, key, result. The words have 32
 # bits, the lowest first.
 KNOWN = [
     ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
@@ -85,7 +85,7 @@ CALLS = {
     "anew": lambda g, shape, **to: g.integers(0, 3 << 62, shape, dtype="u8", **to),
     "bytes": lambda g, shape, **to: g.integers(-128, 128, shape, dtype="i1", **to),
 }
-# The last is more than the CPU has in hand at once.
+# The last shape has more elements than the CPU handles at once.
 LENGTHS = [(), (1,), (700,), (3, 0), (4, 5), (9000,)]
 PROGRAMS = st.lists(
     st.tuples(st.sampled_from(sorted(CALLS)), st.sampled_from(LENGTHS)),
@@ -107,7 +107,7 @@ def test_numbers_are_equal_on_every_device_and_the_cpu(program, seed, counter):
 
 
 def test_a_product_that_is_fused_with_its_sum_is_found(monkeypatch):
-    """It rounds once where NumPy rounds twice: some normal numbers are not the CPU's."""
+    """It rounds once where NumPy rounds twice, so some normal numbers differ from the CPU's."""
     monkeypatch.setattr(compiling, "_OPTIONS", ("--fmad=true",))
     monkeypatch.setattr(compiling, "_kernels", {})
     expressions.normal.cache_clear()
@@ -168,7 +168,7 @@ def test_threads_share_a_generator_and_no_number():
 
 
 def surprise(counts, expected=None):
-    """Chi squared in standard deviations from its mean."""
+    """Chi squared, in standard deviations from its mean."""
     counts = np.asarray(counts, float)
     even = counts.sum() / counts.size if expected is None else expected
     freedom = counts.size - 1
@@ -183,7 +183,7 @@ def test_uniform_numbers_are_uniform(dtype):
     drawn = Generator(1).random(COUNT, dtype=dtype).numpy()
     assert 0 <= drawn.min() < 1e-3 < 1 - 1e-3 < drawn.max() < 1
     assert abs(surprise(np.histogram(drawn, 100, (0, 1))[0])) < 4
-    # One after the other, in pairs.
+    # Consecutive numbers, in pairs.
     assert abs(surprise(np.histogram2d(*drawn.reshape(2, -1), 20, [(0, 1)] * 2)[0])) < 4
     assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 4 / np.sqrt(COUNT)
     bits = np.floor(drawn * (1 << 16)).astype(np.int64)
@@ -208,7 +208,7 @@ FAR_OUT = np.concatenate(
 
 
 def farthest(u):
-    """How far our quantiles are from the standard library's, relative, at most."""
+    """The largest relative difference between our quantiles and the standard library's."""
     expected = np.array([statistics.NormalDist().inv_cdf(each) for each in u])
     return np.max(np.abs(quantiles.quantile(u) / expected - 1))
 
@@ -222,7 +222,7 @@ def test_the_quantile_is_right_from_tail_to_tail(monkeypatch):
 
 
 def residues():
-    """How often each residue modulo 3 comes among integers of which a quarter is drawn anew."""
+    """The count of each residue modulo 3. A quarter of these integers needs a second draw."""
     drawn = Generator(4).integers(0, 3 << 62, 3000, dtype="u8").numpy()
     return np.bincount((drawn % 3).astype(int), minlength=3)
 

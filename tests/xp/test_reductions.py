@@ -1,4 +1,4 @@
-"""Reductions of any dtype, shape, axes and layout, on a device and the CPU, against NumPy."""
+"""Reductions of any dtype, shape, axes and layout, on a device and the CPU, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from cudasync.testing import HostLatch
 EXACT = ("sum", "prod", "max", "min", "any", "all", "count_nonzero", "argmax", "argmin")
 ROUNDED = ("sum", "mean", "var", "std")
 PLACES = ("argmax", "argmin")
-# Lengths on both sides of where a reduction lies otherwise: 8 at once, a warp, a block, a part.
+# Lengths on both sides of the bounds of a reduction: 8 at once, a warp, a block, a part.
 SHAPES = [(), (7,), (40, 33), (33, 40), (2100,), (3, 0), (0, 3), (2, 5, 33)]
 QUICK = {"float32", "int32", "bool"}
-# Each other case is a kernel of its own to compile.
+# Each other case compiles a kernel of its own.
 IS_PLAIN = os.environ.get("HYPOTHESIS_PROFILE", "plain") == "plain"
 
 
@@ -36,13 +36,13 @@ def takes(name, dtype):
 
 
 def axes_of(shape, name):
-    """None, each axis, and two of them where they are not all."""
+    """None, each axis, and pairs of axes if the shape has three."""
     single = [None, *range(-1, len(shape) - 1)]
     return single if name in PLACES or len(shape) < 3 else [*single, (0, 2), (1, -1), ()]
 
 
 def expected_of(name, host, axis, **more):
-    """NumPy's result, an exception where it has none."""
+    """NumPy's result; ValueError where NumPy raises it."""
     if host.dtype == FLOAT16 and name in ("sum", "prod"):
         return np.asarray(getattr(np, name)(host, axis=axis, dtype=np.float32, **more)).astype("f2")
     try:
@@ -54,7 +54,7 @@ def expected_of(name, host, axis, **more):
 
 
 def agree(name, host, x, axis, **more):
-    """Whether `x`, an array of ours like `host`, reduces to NumPy's bits."""
+    """True if `x`, our array with the values of `host`, reduces to NumPy's bits."""
     expected = expected_of(name, host, axis, **more)
     if expected is ValueError:
         with pytest.raises(ValueError, match=f"{name} takes one element and more"):
@@ -62,13 +62,13 @@ def agree(name, host, x, axis, **more):
         return True
     found = getattr(xp, name)(x, axis=axis, **more).numpy()
     if host.dtype.kind == "f" and name in ("max", "min"):
-        # Of two zeros either may be the larger.
+        # Either of two zeros may be the larger.
         found, expected = found + np.zeros_like(found), expected + np.zeros_like(expected)
     return same_bits(found, expected)
 
 
 def values_for(name, dtype, shape, seed=0):
-    """Values of all of a dtype's range with special ones, of which sums and products are exact."""
+    """Values from a dtype's whole range, with special ones. Their sums and products are exact."""
     count = int(np.prod(shape))
     if name in ("sum", "prod") and dtype.kind == "f":
         rng = np.random.default_rng(seed)
@@ -145,8 +145,11 @@ def test_a_view_of_any_layout_reduces_to_numpys_bits(one, name, data):
 
 
 def bound_of(name, host, x, axis, correction=0):
-    """By how much a result may be off, and the result in float64: the rounding of all stages, of
-    what is summed up, and of the few functions at the end."""
+    """The allowed error of a result, and the result in float64.
+
+    The bound covers the rounding of all stages, of the summands, and of the few functions at the
+    end.
+    """
     wide = host.astype(np.float64)
     unit = np.finfo(FLOAT32 if host.dtype == FLOAT16 else host.dtype).eps / 2
     passes = [len(each.stages) for each in operation._plans.values() if hasattr(each, "stages")]
@@ -178,7 +181,7 @@ def is_within_bounds(name, host, axis, **more):
 
 
 def hard_sum(dtype, count):
-    """Growing and of both signs: what one running sum loses bits of."""
+    """Growing numbers of both signs, which make a running sum lose bits."""
     rng = np.random.default_rng(5)
     return (rng.normal(size=count) * np.exp(rng.uniform(-3, 3, count)) + 1).astype(dtype)
 
@@ -199,7 +202,7 @@ def test_the_error_in_another_dtype_is_within_its_bound(dtype):
 
 
 def test_a_running_sum_is_out_of_bounds(monkeypatch):
-    """The checker's planted bug: one thread that adds up all elements after each other."""
+    """The planted bug: one thread adds up all elements in turn."""
 
     def down(kind, count):
         return [
@@ -218,7 +221,7 @@ def test_a_running_sum_is_out_of_bounds(monkeypatch):
 
 
 def planted_stages(axes):
-    """Overlooks what is left behind the first part."""
+    """The planted bug: only the first part is reduced."""
     first = stages.stages_of(axes)[0]
     return [stages.Stage(first.axes, first.kind, first.chunk, parts=1)]
 
@@ -227,13 +230,13 @@ SHORT_ROWS = [(1024, 64), (1027, 33), (1031, 256)]
 
 
 def agree_in_rows(shapes=SHORT_ROWS):
-    """Whether many short rows reduce to NumPy's bits, several to a warp."""
+    """True if many short rows, several to a warp, reduce to NumPy's bits."""
     found = []
     for name, dtype in (("sum", np.int32), ("argmax", np.float32), ("argmin", np.float64)):
         for shape in shapes:
             host = values_for(name, np.dtype(dtype), shape)
             if name == "argmax":
-                # Equal ones, and NaN, in rows whose neighbours have neither.
+                # Equal values, and NaN, in rows whose neighbours have neither.
                 host[3::8, 20::7], host[5::8, 31] = np.inf, np.nan
             found.append(agree(name, host, cs.array(host), 1))
     reducing = [each for each in operation._plans.values() if hasattr(each, "stages")]
@@ -281,7 +284,7 @@ def test_a_part_that_is_left_out_is_found(monkeypatch):
     ids=["a later NaN", "a later equal", "no NaN"],
 )
 def test_a_wrong_choice_is_found(name, change, monkeypatch):
-    # The second is of a thread before that of the first.
+    # The second value belongs to an earlier thread than the first.
     host = np.zeros(3000, np.float32)
     host[[50, 300]] = 2 if change[1] == "" else np.nan
     assert agree(name, host, cs.array(host), None)

@@ -1,7 +1,7 @@
-"""A reset of a device while a thread makes what later operations go by.
+"""A device reset while a thread makes objects that later operations use.
 
-What was made in a life that is over is made again, and nobody is left with a part of each. The
-thread is stopped at bytecodes of what makes it, and the device is reset meanwhile.
+Objects of an earlier life are made again, and no operation mixes objects of two lives. The thread
+is stopped at bytecodes of the making code, and the device is reset meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cudasync.array.scans import operation as scans
 from cudasync.array.steps.compiling import kernel_of
 from cudasync.array.steps.known import Known
 
-# As many points are tried of each without --run-slow.
+# The number of points tried for each object without --run-slow.
 MOST = 12
 MAKERS = tuple(
     str(PACKAGE / "array" / each)
@@ -49,12 +49,12 @@ def device() -> Iterator[cs.Device]:
     cs.waitall()
     yield cs.Device(cs.device_count() - 1)
     end_tracing()
-    # Of a red test.
+    # This clears the errors of a failed test.
     cs.engine().clear_errors()
 
 
 def plan_for(plans: dict[Any, Any], ask: Callable[[], Any]) -> Any:
-    """The plan that is made when `ask` asks for the first time."""
+    """The plan that the first call of `ask` makes."""
     before = list(plans.values())
     ask()
     (plan,) = (each for each in plans.values() if not any(each is other for other in before))
@@ -65,7 +65,7 @@ def ones(device: cs.Device, columns: int) -> Any:
     return xp.ones((40, 30), dtype=np.int32, device=device)[:, :columns]
 
 
-# Where plans are kept, and what goes by one: of shapes that no other test has.
+# The dictionary of each kind of plan, and a call that uses it, with shapes that no other test has.
 PLANNED: dict[str, tuple[dict[Any, Any], Callable[[cs.Device], Any]]] = {
     "elementwise": (OPERATIONS["add"].plans, lambda device: ones(device, 17) + 4),
     "reduction": (reductions._plans, lambda device: xp.sum(ones(device, 19), axis=0)),
@@ -79,7 +79,7 @@ def stopped_at(make: Callable[[], Any], at: int | None, meanwhile: Callable[[], 
     freezer = Freezer(at, is_maker)
 
     def run() -> None:
-        # It may be told that what it was at went with the reset.
+        # The call may fail because its objects went with the reset.
         with suppress(cs.CudasyncError), freezer:
             make()
 
@@ -107,7 +107,7 @@ def reset_everywhere(
     assert points > 20
     seen = None if request.config.getoption("--run-slow") else most
     for at in sample(points, seen, int.from_bytes(os.urandom(2))):
-        # The life in which it begins to make it.
+        # The thread starts to make the object in this life.
         device.reset()
         freezer = stopped_at(make, at, device.reset)
         for _ in range(2):
@@ -129,7 +129,7 @@ def test_a_kernel_that_is_loaded_while_its_device_is_reset_is_loaded_again(devic
     def ask(device: cs.Device) -> Any:
         return gathering.gather(ones(device, 29))
 
-    # It is told in few bytecodes.
+    # The object is made in few bytecodes.
     reset_everywhere(device, make, ask, request, most=30)
 
 
@@ -148,7 +148,7 @@ def test_steps_that_are_made_while_their_device_is_reset_are_made_again(device, 
 
 @pytest.mark.parametrize("kind", PLANNED)
 def test_what_a_thread_is_in_the_middle_of_stays_as_it_is_after_a_reset(kind, device):
-    """Else it launches the next life's kernel on memory of the last one."""
+    """Otherwise the thread would launch the next life's kernel on memory of the last life."""
     plans, ask = PLANNED[kind]
     plans.clear()
     plan = plan_for(plans, lambda: ask(device))

@@ -1,4 +1,4 @@
-"""Running sums and products of any layout, on a device and the CPU, against NumPy."""
+"""Running sums and products of any layout, on a device and the CPU, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import cudasync as cs
 from cudasync import xp
 from cudasync.array.scans import operation, plan
 
-# Shapes on both sides of a part, and of a part of parts.
+# Shapes on both sides of one part, and of a part of parts.
 CASES = [((5,), 0), ((300,), 0), ((20_000,), 0), ((3, 300), 1), ((300, 40), 0), ((40, 33), 0)]
 EMPTY = [((0,), 0), ((0, 3), 0), ((3, 0), 1), ((0, 3), 1), ((3, 0), 0)]
 IS_PLAIN = os.environ.get("HYPOTHESIS_PROFILE", "plain") == "plain"
@@ -80,7 +80,7 @@ def test_a_view_of_any_layout_accumulates_to_numpys_bits(one, data):
 
 
 def test_the_error_of_a_running_sum_is_within_its_bound():
-    """An element is added to those of its part, then of the parts before, and of theirs."""
+    """An element is added to the sum of its part, then of the parts before, then of their parts."""
     host = np.random.default_rng(4).normal(size=20_000).astype(np.float32)
     found = xp.cumulative_sum(xp.asarray(host)).numpy()
     exact = host.astype(np.float64).cumsum()

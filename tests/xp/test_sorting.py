@@ -1,4 +1,4 @@
-"""Sorting, searching, taking and sets, on a device and the CPU, against NumPy."""
+"""Sorting, searching, taking and sets, on a device and the CPU, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cudasync.array.sorting import operation as sorting
 
 IS_PLAIN = os.environ.get("HYPOTHESIS_PROFILE", "plain") == "plain"
 DEVICES = pytest.mark.parametrize("device", [0, "cpu"])
-# Lengths on both sides of a run, and of two merges.
+# Lengths on both sides of one run, and of two merges.
 SHAPES = [((1,), 0), ((8,), 0), ((9,), 0), ((3, 100), 1), ((33, 4), 0), ((0,), 0), ((2, 0), 1)]
 
 
 def numpys(host, axis, is_descending):
-    """The stable order: NaN largest, so first where it goes down."""
+    """The stable order. NaN is the largest, so it comes first in a descending order."""
     if not is_descending:
         return np.argsort(host, axis=axis, kind="stable")
     turned = np.argsort(np.flip(host, axis), axis=axis, kind="stable")
@@ -39,7 +39,7 @@ def agree(host, x, axis, is_descending):
 
 
 def few(shape, dtype=np.int32, seed=0):
-    """Many equal ones among them."""
+    """Random numbers with many equal ones."""
     return np.random.default_rng(seed).integers(0, 7, shape).astype(dtype)
 
 

@@ -1,4 +1,4 @@
-"""What arrays that compute keep for all threads: plans, layouts, memory of results, generators."""
+"""State of array computation that all threads share: plans, layouts, result memory, generators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROUNDS = 24
 
 
 def assert_as_numpy(a: Any, host: np.ndarray) -> None:
-    """A few of each kind of operation, on an int32 matrix."""
+    """Assert a few operations of each kind on an int32 matrix."""
     rows, columns = host.shape
     places = np.arange(rows)[::-1].copy()
     found = [
@@ -70,7 +70,7 @@ def caches(request, monkeypatch):
 
 @pytest.fixture(scope="module")
 def kernels():
-    """Compiled once, not by each thread that finds none."""
+    """The kernels are compiled once here, and not by each thread that finds none."""
     host = np.arange(7 * 31, dtype=np.int32).reshape(-1, 7)
     assert_as_numpy(xp.asarray(host), host)
 
@@ -79,7 +79,7 @@ def kernels():
 def test_threads_that_ask_for_the_same_at_once_each_get_what_numpy_gives():
     def work(number: int) -> None:
         for turn in range(ROUNDS):
-            # Of a shape that is new to all, so they make its plans together.
+            # The shape is new to all threads, so they make its plans together.
             host = np.arange((31 + turn) * 7, dtype=np.int32).reshape(-1, 7) % (11 + number)
             assert_as_numpy(xp.asarray(host), host)
 

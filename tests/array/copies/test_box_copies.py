@@ -1,4 +1,4 @@
-"""Copies of rows that lie apart, in one call of the driver where it has one."""
+"""Copies of rows with gaps, in one driver call where the driver has such a call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACES = ("pageable", "pinned", "device 0", "device 1")
 
 @st.composite
 def views(draw):
-    """An index, and an order of axes: what lies in an array of SHAPE, turned round now and then."""
+    """An index and an order of axes: a view of an array of SHAPE, some reversed or transposed."""
     picked = []
     for length in SHAPE:
         start = draw(st.integers(0, length // 2))
@@ -45,7 +45,7 @@ def common(one, other):
 
 
 def at(place, host):
-    """A copy of `host` there."""
+    """A copy of `host` at this place."""
     if place.startswith("device"):
         return cs.array(host, device=int(place[-1]) % cs.device_count())
     made = np.empty_like(host) if place == "pageable" else cs.pinned_empty(host.shape, host.dtype)
@@ -59,7 +59,7 @@ def values(dtype, start=0):
 
 
 def bytes_of(array):
-    """Where the bytes of each element are, in order."""
+    """The addresses of the bytes of each element, in order."""
     start = array.__array_interface__["data"][0]
     first = np.zeros(array.shape, np.int64) + start
     for axis, (length, stride) in enumerate(zip(array.shape, array.strides, strict=True)):
@@ -70,7 +70,7 @@ def bytes_of(array):
 
 
 def pairs_of(box, target, source):
-    """The bytes that the box copies: from where, and to where."""
+    """The bytes that the box copies, as pairs of source and target address."""
     z, y, x = np.ogrid[: box.slices, : box.rows, : box.width]
     to = target + (z * box.target_height + y) * box.target_pitch + x
     of = source + (z * box.source_height + y) * box.source_pitch + x
@@ -78,7 +78,7 @@ def pairs_of(box, target, source):
 
 
 def wrong_box(one, other, dtype):
-    """A box that does not copy what NumPy would; None where it does, or where there is none."""
+    """A box that copies other bytes than NumPy; None if the box is right, or if there is none."""
     to, of = np.empty(SHAPE, dtype), np.empty(SHAPE, dtype)
     shape = common(viewed(to, one), viewed(of, other))
     to, of = viewed(to, one, shape), viewed(of, other, shape)
@@ -147,7 +147,7 @@ def test_any_box_is_copied_as_numpy_would(to, of, one, other, dtype, how):
         viewed(hosts[0], one, shape)[...] = viewed(hosts[1], other, shape).copy()
         engine.waitall()
         found = target.numpy() if isinstance(target, cs.Array) else target
-        # What lies in the gaps is left alone.
+        # Bytes in the gaps stay unchanged.
         assert found.tolist() == hosts[0].tolist()
 
 
@@ -238,7 +238,7 @@ def test_one_half_of_the_rows_goes_to_the_other_in_one_call():
     ],
 )
 def test_bytes_of_both_sides_are_not_given_to_one_call(target, source):
-    """CUDA's copies say nothing of memory that is on both sides."""
+    """CUDA does not define copies whose source and target overlap."""
     host = np.arange(64, dtype=np.int32).reshape(8, 8)
     x = cs.array(host)
     cs.waitall()

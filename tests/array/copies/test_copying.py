@@ -1,4 +1,4 @@
-"""Copies: any two memories, checked before anything is enqueued, ordered like every op."""
+"""Copies between any two memories: checked before anything is enqueued, ordered like every op."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_callback_may_make_an_array_when_making_one_finds_out_that_its_op_is_d
     staging, made = Staging(device), []
     with Latch(device) as latch, cs.Engine() as engine:
         op = engine.push(latch.hold, device=device)
-        # Not by `add_done_callback`, so that no watcher is faster.
+        # `add_done_callback` would let a watcher be faster.
         nodes.of(op).callbacks.append(lambda: made.append(staging.fill(np.zeros(8))))
         _, lend_until = staging.fill(np.ones(8))
         lend_until(op)
@@ -123,7 +123,7 @@ def test_a_staged_copy_is_taken_back_when_its_op_has_finished_and_not_before():
 def test_what_was_staged_before_a_reset_is_not_used_again():
     device = cs.Device(0)
     staging = Staging(device)
-    # Other tests' arrays, which nobody waited for, and what a reset of theirs did to them.
+    # Arrays of other tests, for which no test waited, and their failures by a reset.
     with suppress(cs.OpError):
         cs.waitall()
     cs.engine().clear_errors()
@@ -132,7 +132,7 @@ def test_what_was_staged_before_a_reset_is_not_used_again():
         done.wait()
         before, lend_until = staging.fill(np.zeros(8))
         device.reset()
-        # Somebody copies in the new life before the first is handed back.
+        # A copy in the new life comes before the first buffer is returned.
         _, lend_too = staging.fill(np.ones(8))
         lend_until(done)
         lend_too(done)
@@ -141,7 +141,7 @@ def test_what_was_staged_before_a_reset_is_not_used_again():
 
 
 def test_who_finds_the_first_taken_leaves_the_second_to_the_op_that_reads_it():
-    """As when another thread stages meanwhile: here it is what the first op's end calls."""
+    """Here the end of the first op stages memory, as another thread might do meanwhile."""
     device = cs.Device(0)
     staging, inner = Staging(device), []
     gate = threading.Event()
@@ -151,7 +151,7 @@ def test_who_finds_the_first_taken_leaves_the_second_to_the_op_that_reads_it():
         taken, lend_until = staging.fill(np.ones(8))
         lend_until(first)
         read, lend_too = staging.fill(np.ones(8))
-        # Not for ever, if something below is wrong.
+        # The gate has a time limit, in case a later line fails.
         lend_too(second := engine.push(lambda: gate.wait(5)))
         latch.release()
         device.synchronize()

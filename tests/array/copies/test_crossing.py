@@ -1,4 +1,4 @@
-"""Handing memory over to a foreign stream and taking it back: ordered, and nobody blocked."""
+"""Memory handed over to a foreign stream and taken back: in order, and no thread is blocked."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_a_take_over_after_an_event_is_after_what_it_stood_for_then(engine, latc
     first, second, x = cs.Stream(), cs.Stream(), cs.array([5])
     event = first.record()
     with HostLatch() as held:
-        # The op is not issued before the host op is done; by then the event stands for work of
-        # another stream, which nobody waits for.
+        # The op is issued only after the host op is done. By then the event marks work of another
+        # stream, for which the op must not wait.
         engine.push(held.wait, writes=[x])
         taken = cs.take_over(x, after=event)
         latch.hold(second)
@@ -95,7 +95,7 @@ def test_what_is_behind_a_host_op_is_handed_over_once_that_is_done(engine):
 
 
 def test_there_and_back_again_without_the_host(engine, latch):
-    """Ours, theirs, ours: three writes held up at the start come in order."""
+    """Our write, a foreign write and our read are blocked at the start, and run in order."""
     theirs, x, back = TheirStream(), cs.zeros(3, np.int32), pinned([0] * 3, np.int32)
     engine.push(latch.hold, device=cs.Device(0), writes=[x])
     cs.copy(x, pinned([1] * 3, np.int32))
@@ -184,7 +184,7 @@ def test_crossings_are_few_and_an_idle_one_is_preferred(device, latch):
 
 def test_a_device_reset_ends_the_crossings(device):
     old = crossing(device)
-    # Other tests' arrays, which nobody waited for.
+    # Arrays of other tests, for which no test waited.
     cs.waitall()
     device.reset()
     assert old.is_closed

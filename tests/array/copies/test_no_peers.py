@@ -1,4 +1,4 @@
-"""Devices that can not use each other's memory: what is copied arrives all the same."""
+"""Devices without access to each other's memory: copies between them still work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def do(arrays, program, copy):
 
 
 def where_peers_are(peers, body, **environment):
-    """Run `body` on three devices, those of them peers; it fails by raising."""
+    """Run `body` on three devices with these peers; it fails by raising."""
     environment |= {
         "CUDASYNC_DEVICE": "soft",
         "CUDASYNC_SOFTGPU_DEVICES": "3",
@@ -94,7 +94,7 @@ def test_it_arrives_within_a_graph(peers):
 
 
 def test_a_planted_bug_is_found():
-    """A copy for which there is no peer access as a node of the driver's graph."""
+    """The planted bug: a copy without peer access becomes a node of the driver's graph."""
     body = """
     from cudasync.graph.transfers import Transfer
     Transfer.is_for_calls = False

@@ -1,6 +1,6 @@
-"""Copies from and to pageable host memory: the driver may wait in them, so nobody who pushes does.
+"""Copies from and to pageable host memory, in which the driver may wait: no push waits.
 
-Where a test would hang if a push waited, the push is made on a thread that is given up.
+If a waiting push would hang the test, a thread makes the push, and the test gives up the thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def engine(latch):
 
 
 def returns(act):
-    """What `act()` returns, on a thread with the same current engine; fails if it does not."""
+    """The result of `act()` on a thread with the same current engine; fails if it blocks."""
     found, engine = [], cs.engine()
 
     def run():
@@ -69,7 +69,7 @@ def test_a_copy_behind_work_of_the_device_returns_at_once(engine, latch, way):
     x, host = cs.array(np.arange(4)), np.full(4, 7)
     held = hold(engine, latch, x)
     op = returns(way(x, host))
-    # Nor does anybody else wait, who pushes or whose push may have been it to issue the copy.
+    # No other push waits either, although it might have issued the copy.
     assert returns(lambda: engine.push(lambda: 5).result()) == 5
     assert returns(lambda: cs.array([3]).numpy().tolist()) == [3]
     assert not op.done()
@@ -81,7 +81,7 @@ def test_a_copy_behind_work_of_the_device_returns_at_once(engine, latch, way):
 
 @pytest.mark.parametrize("way", [copy_out, copy_in])
 def test_who_makes_the_copy_ready_does_not_wait_for_it(engine, latch, way):
-    """Behind a host op and work of the device: the worker that ends the host op goes on."""
+    """The copy is behind a host op and device work. The worker that ends the host op goes on."""
     x, host = cs.array(np.arange(4)), np.full(4, 7)
     with HostLatch() as gate:
         hold(engine, latch, x)
@@ -119,7 +119,7 @@ def test_what_is_read_is_as_of_the_copy_and_what_comes_later_waits_for_it(engine
 
 
 def test_one_that_is_held_holds_no_other(engine, latch):
-    """More of them than there are threads for it, each behind work of its own."""
+    """There are more such copies than threads for them, each behind its own work."""
     held = [cs.array([n]) for n in range(5)]
     hosts = [np.zeros(1, int) for _ in held]
     for x in held:
@@ -173,7 +173,7 @@ def test_they_are_copies_of_the_device_in_statistics_and_trace():
         assert {found[name].kind for name in ("in", "out", "numpy")} == {"copy"}
         assert all(found[name].timeline.startswith("device 0") for name in ("in", "out", "numpy"))
         assert found["in"].end_us <= found["out"].start_us
-        # The allocation, and those three.
+        # The device ops are the allocation and these three.
         assert engine.statistics().device_ops >= 4
         assert engine.statistics().host_ops == 0
 
@@ -204,7 +204,7 @@ def test_on_a_device_that_is_lost_they_fail_as_all_else_does():
             with pytest.raises(cs.OpError, match="lost"):
                 act()
         assert isinstance(lost.exception().cause, cs.CudaError)
-        # What has nothing to do with it is lost, too; and told of what did it.
+        # Independent work is lost, too, and its error names the cause.
         with pytest.raises(cs.OpError, match="lost"):
             cs.copy(host, y).wait()
         engine.clear_errors()

@@ -1,4 +1,4 @@
-"""Copies of whatever lies apart, between any two places, and from device to device."""
+"""Copies of views with gaps, between any two places, and from device to device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def values(dtype, start=0):
 
 
 def at(place, host):
-    """A copy of `host` there."""
+    """A copy of `host` at this place."""
     if place.startswith("device"):
         return cs.array(host, device=int(place[-1]) % cs.device_count())
     made = np.empty_like(host) if place == "pageable" else cs.pinned_empty(host.shape, host.dtype)
@@ -62,7 +62,7 @@ def test_any_view_is_copied_to_any_view_anywhere(to, of, index, other, dtype, ki
             other = index
         cs.copy(VIEWS[index](target), VIEWS[other](source), name="apart")
         VIEWS[index](hosts[0])[...] = VIEWS[other](hosts[1])
-        # What lies in the gaps is left alone.
+        # Bytes in the gaps stay unchanged.
         assert fetched(target).tobytes() == hosts[0].tobytes()
         assert fetched(source).tobytes() == hosts[1].tobytes()
 
@@ -120,7 +120,7 @@ def test_a_whole_view_in_another_order_is_overwritten_whole():
         engine.clear_errors()
 
 
-# From device to device.
+# Copies from device to device.
 
 
 def test_an_array_goes_to_another_device_and_stays_where_it_is():

@@ -1,4 +1,4 @@
-"""Two devices at the driver layer: what is of one is refused on the other, and at once."""
+"""Two devices at the driver layer: one device refuses the other's objects at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refused(call):
 
 
 def with_two_devices(body, **environment):
-    """Run `body` where there are two devices; it fails by raising."""
+    """Run `body` with two devices; it fails by raising."""
     environment |= {"CUDASYNC_DEVICE": "soft", "CUDASYNC_SOFTGPU_DEVICES": "2"}
     done = run_warm(PREPARE + textwrap.dedent(body), 60, **environment)
     assert done.code == 0, done.err

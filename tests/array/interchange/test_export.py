@@ -1,4 +1,4 @@
-"""Arrays lent to other libraries: behind the engine's ops, alive until they are returned."""
+"""Arrays lent to other libraries: ordered behind the engine's ops, alive until their return."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_it_may_be_returned_by_any_thread(engine):
 
 
 def test_dropping_it_loses_no_exception_that_is_on_its_way():
-    """A destructor or deleter in Python would: it runs with the exception set."""
+    """A Python destructor or deleter would lose the exception: it runs while one is set."""
     with pytest.raises(TypeError, match="PyCapsule"):
         int(cs.zeros(4).__dlpack__())
 
@@ -191,7 +191,7 @@ def test_numpy_gets_a_copy_on_the_host(engine):
 
 
 class _OnHost:
-    """What `numpy.from_dlpack(x, device="cpu")` asks for, where NumPy is too old to ask."""
+    """The request of `numpy.from_dlpack(x, device="cpu")`, for a NumPy that is too old for it."""
 
     def __init__(self, array):
         self.array = array

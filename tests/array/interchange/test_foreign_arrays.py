@@ -1,4 +1,4 @@
-"""Other libraries' arrays by __cuda_array_interface__: their stream is awaited, ours named."""
+"""Foreign arrays by __cuda_array_interface__: we wait for their stream, and name ours."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_what_is_poisoned_is_not_shown(engine):
 @pytest.mark.parametrize("on_device", [True, False])
 @pytest.mark.parametrize("mode", ["async", "serial"])
 def test_an_op_may_show_what_it_was_given(mode, on_device):
-    """Its own order is the order: to wait for the array's users would be to wait for itself."""
+    """The op is already in order. If it waited for the array's users, it would wait for itself."""
     with cs.Engine(mode) as engine:
         x, seen = cs.array(np.arange(4)), []
 

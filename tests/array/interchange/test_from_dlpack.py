@@ -1,4 +1,4 @@
-"""Arrays over other libraries' tensors: shared, in order, and given back once at the end."""
+"""Arrays over other libraries' tensors: shared, in order, and returned once at the end."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def latch(engine):
 
 
 def settle(engine):
-    """Everything that can end has ended."""
+    """Wait for all work, and free unreferenced objects."""
     reap()
     engine.waitall()
 
 
 def is_given_back(theirs, engine):
-    """True once it is: the worker or the traceback of an op that failed may have it for longer."""
+    """True once the tensor is returned. A worker or a failed op's traceback may keep it."""
     for _ in range(200):
         gc.collect()
         with suppress(cs.OpError):
@@ -302,7 +302,7 @@ def test_read_only_memory_stays_as_it_is(engine):
     frozen = cs.from_dlpack(TheirTensor(np.ones(8, np.float32), flags=1))
     saxpy = cs.Module.from_file(kernel_file("saxpy")).kernel("saxpy")
     mine = cs.zeros(8)
-    # What a call may do to arrays that are not frozen says nothing about those that are.
+    # The cached call for writable arrays must not accept frozen arrays.
     saxpy[1, 32](np.float32(0), mine, mine, np.uint32(8))
     assert frozen.is_read_only
     assert frozen[2:].__cuda_array_interface__["data"] == (frozen.ptr + 8, True)

@@ -1,4 +1,4 @@
-"""Arrays over other libraries' memory on the CPU: nothing is copied, and nothing goes too early."""
+"""Arrays over other libraries' CPU memory: no copy is made, and no memory is returned too early."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cudasync.testing import HostLatch
 
 
 class Theirs:
-    """A tensor of another library, of before DLPack 1.0 where `is_old`."""
+    """A tensor of another library; `is_old`: from before DLPack 1.0."""
 
     def __init__(self, host: np.ndarray, *, is_old: bool = False) -> None:
         self.host = host
@@ -132,7 +132,7 @@ def test_the_end_of_one_loan_forgets_nothing_that_another_has_to_know():
         engine.push(lambda: (latch.wait(), theirs.host.fill(7)), writes=[two])
         del one
         gc.collect()
-        # Hears of what ended.
+        # This push handles the notes of dropped arrays.
         engine.push(lambda: None).wait(PATIENCE_S)
         made = two + 1
         latch.release()

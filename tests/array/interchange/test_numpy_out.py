@@ -1,4 +1,4 @@
-"""`x.numpy(out=...)`: into memory of the caller's."""
+"""`x.numpy(out=...)` copies into the caller's memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_into_pinned_memory_it_is_one_copy_of_the_driver():
     ],
 )
 def test_of_rows_far_apart_what_lies_between_is_not_fetched(index, call):
-    """Without `out`, too; and it is one call, whatever the strides."""
+    """This also holds without `out`, and takes one call for any strides."""
     host = np.arange(24 * 16, dtype=np.int32).reshape(16, 24)
     x = cs.array(host)
     cs.waitall()

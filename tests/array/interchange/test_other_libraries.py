@@ -1,4 +1,4 @@
-"""Libraries that are not ours and not written for these tests: NumPy, and cuda.core where it is."""
+"""Independent libraries, not written for these tests: NumPy, and cuda.core if installed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def engine():
 
 @pytest.fixture
 def managed():
-    """The address of managed memory, which host and device both read: 64 bytes of it."""
+    """The address of 64 bytes of managed memory, which host and device can both read."""
     cs.Device(0).use()
     flags = driver.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value
     address = int(check(driver.cuMemAllocManaged(64, flags), "cuMemAllocManaged"))
@@ -42,7 +42,7 @@ def managed():
 
 
 def test_numpy_reads_managed_memory_that_we_pass_on(managed):
-    """Their structure in, ours out, and NumPy's C code reads it and returns it."""
+    """Their structure comes in, ours goes out. NumPy's C code reads ours and returns it."""
     theirs = TheirTensor(np.zeros((4, 4), np.int32), device_type=13, data=managed)
     mine = cs.from_dlpack(theirs)
     assert mine.__dlpack_device__() == (13, 0)
@@ -73,7 +73,7 @@ def core():
 
 @pytest.fixture
 def core_device(core):
-    # It finds the driver that we have.
+    # cuda.core finds the driver that we use.
     cs.Device(0).use()
     device = core.Device(0)
     device.set_current()
@@ -99,7 +99,7 @@ def test_cuda_core_views_our_arrays_in_order(engine, core_device, protocol):
 def test_cuda_core_lends_us_memory(core_device):
     stream = core_device.create_stream()
     theirs = core_device.allocate(64, stream=stream)
-    # Its export orders nothing, so its stream is waited for here.
+    # The export of cuda.core orders nothing, so this line waits for its stream.
     stream.sync()
     mine = cs.from_dlpack(theirs)
     assert (mine.ptr, mine.nbytes) == (int(theirs.handle), 64)
@@ -128,7 +128,7 @@ def test_graphs_of_cuda_core_are_used_by_their_handles(core, core_device):
     theirs = cs.Graph.from_handle(int(definition.handle))
     (node,) = theirs.nodes
     assert (node.kind, node.handle) == ("memset", int(first.handle))
-    # What we add to it is in it for them, too, and in what they make of it.
+    # A node that we add is also in their definition, and in the executables that they make of it.
     other = cs.Module.from_file(TESTS / "helpers" / "kernels.ptx").kernel("set")
     ours = cs.DeviceBuffer(64)
     theirs.add_kernel(other.prepare(grid=1, block=16, args=(ours, 5, np.uint32(16))), [node])
@@ -160,7 +160,7 @@ def test_a_recorded_graph_is_launched_on_a_stream_of_cuda_core(core_device):
 
 
 def test_a_process_may_end_with_loans_both_ways_open():
-    """The interpreter is gone when the last of them is dropped: no Python of ours may run then."""
+    """The last loan is dropped after the interpreter has ended: no Python of ours may run then."""
     program = """
         import builtins, numpy as np, cudasync as cs
         from cuda.bindings import driver

@@ -1,4 +1,4 @@
-"""What belongs to one process is not pickled by accident: the error says what to send instead."""
+"""Objects that belong to one process are not pickled by accident: the error says what to send."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cudasync.driver.ownership import unpicklable
 
 
 def things():
-    """One of each public type that belongs to its process, and what its error says to do."""
+    """One object of each public type that belongs to its process, and the remedy in its error."""
     module = cs.Module.from_file(kernel_file("fill"))
     kernel = module.kernel("fill_u32")
     engine = cs.engine()
@@ -61,7 +61,7 @@ def test_nothing_that_belongs_to_a_process_is_pickled_or_copied(send):
 
 
 def test_every_public_class_with_a_handle_is_among_them():
-    """What the door lets out either says so itself or has nothing that only this process knows."""
+    """Each public class either raises this error or has no handle that only this process knows."""
     told = {type(thing) for thing, _ in things()}
     plain = {cs.Array, cs.Device, cs.In, cs.Out, cs.InOut, cs.Statistics, cs.TraceEntry}
     plain |= {cs.MemoryStats}

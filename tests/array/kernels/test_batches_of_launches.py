@@ -1,4 +1,4 @@
-"""`push_many` with prepared launches, and with functions that enqueue work of their own."""
+"""`push_many` with prepared launches, and with functions that enqueue their own work."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WILD = """
 
 @pytest.fixture(params=["async", "serial", "traced", "limited"])
 def engine(request):
-    """Each way that a push may go."""
+    """An engine for each way that a push may take."""
     options = {"serial": {"mode": "serial"}, "traced": {"trace": True}}
     options["limited"] = {"max_in_flight": 3}
     with cs.Engine(**options.get(request.param, {})) as engine:
@@ -80,7 +80,7 @@ def test_launches_run_in_their_order_as_often_as_they_are_pushed(engine, mix):
     x, y = ones(), cs.zeros(8, np.int32)
     there, back, other = prepared(mix, y, x), prepared(mix, x, y), prepared(mix, x, y, 5)
     a, b = np.ones(8, np.int32), np.zeros(8, np.int32)
-    # Again and again, and others that begin with the same launch.
+    # The same batch is pushed repeatedly, mixed with batches that begin with the same launch.
     for second in [back, back, back, other, other, back, other]:
         op = engine.push_many([there, second, there])
         b = mixed(b, a)
@@ -108,7 +108,7 @@ def test_functions_of_a_stream_and_launches_take_turns(engine, mix):
 
 
 def test_a_batch_is_ordered_with_everything_else(engine, mix):
-    """On other streams, by host ops, with views, and after the ranges have changed."""
+    """The other work is on other streams, in host ops, on views, and on changed ranges."""
     x, y = ones(), cs.zeros(8, np.int32)
     a, b = np.ones(8, np.int32), np.zeros(8, np.int32)
     steps = [prepared(mix, y, x), prepared(mix, x, y)]
@@ -138,7 +138,7 @@ def test_a_step_that_fails_is_named_and_poisons_what_the_batch_writes(engine, mi
         with pytest.raises(cs.OpError, match=r"frame, step 1 \(fail\)"):
             each.numpy()
     engine.clear_errors()
-    # What was enqueued before it ran, and nothing behind it.
+    # The work enqueued before the failing step has run, and nothing behind it.
     assert y.numpy().tolist() == mixed(np.zeros(8), np.ones(8)).tolist()
     assert x.numpy().tolist() == [1] * 8
 
@@ -150,7 +150,7 @@ def test_a_launch_that_can_not_be_enqueued_is_named(engine, mix, is_known):
     steps = [prepared(mix, y, x), prepared(other.kernel("mix"), x, y)]
     if is_known:
         engine.push_many(steps).wait(PATIENCE_S)
-    # Behind the back of its kernels, which refuse else.
+    # This closes the module without its kernels' knowledge. They would refuse otherwise.
     driver.Module.close(other)
     error = engine.push_many(steps).exception(PATIENCE_S)
     assert error.op == "batch of 2, step 1 (mix)"
@@ -349,7 +349,7 @@ def test_a_batch_that_was_pushed_before_a_reset_is_refused_behind_it(engine, mix
     steps = [prepared(mix, y, x)] * 2
     engine.push_many(steps).wait(PATIENCE_S)
     x.device.reset()
-    # By the push, or by the op of a batch that needs not be looked at anew.
+    # Either the push raises, or the op of a batch that needs no new look-up.
     with pytest.raises((cs.ClosedError, cs.OpError)) as caught:
         engine.push_many(steps).wait(PATIENCE_S)
     assert isinstance(getattr(caught.value, "cause", caught.value), cs.ClosedError)

@@ -1,7 +1,7 @@
-"""CUDASYNC_CHECK=1: what a call declares is true, or the op fails with who, what and where.
+"""CUDASYNC_CHECK=1: a call's declaration is true, or its op fails and names op, access and line.
 
-The mode is a process's from its start, so the cases of `helpers/arrays/checked_mode_program.py` run
-in one.
+A process has this mode from its start, so the cases of `helpers/arrays/checked_mode_program.py` run
+in one process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LINES = checked_mode_program.KERNELS.read_text().splitlines()
 
 
 def line_of(text):
-    """The line of the first kernel's instruction that begins so."""
+    """The line of the first kernel's instruction that begins with `text`."""
     return next(n for n, line in enumerate(LINES, start=1) if line.strip().startswith(text))
 
 
@@ -46,7 +46,7 @@ def found(request):
 
 @pytest.fixture(scope="module")
 def unchecked():
-    """The same in this process, which is not in that mode; but for the fault."""
+    """The same cases, except the fault, in this process, which is not in checked mode."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDASYNC_CHECK", "0")
         cases = checked_mode_program.CASES.items()
@@ -133,7 +133,7 @@ def test_writing_over_the_end_of_one_view_into_another_fails_the_op(found):
     ],
 )  # fmt: skip
 def test_every_byte_that_a_launch_uses_is_to_be_declared(found, name, words):
-    """Also in the same allocation; by a pointer in memory; in an op's function."""
+    """This includes other bytes of the allocation, a pointer in memory, and an op's function."""
     case = found[name]
     assert (case["type"], case["cause"]) == ("OpError", "CUDA_ERROR_ASSERT")
     assert words in case["text"]
@@ -197,9 +197,9 @@ def test_a_value_that_is_neither_0_nor_1_is_refused(monkeypatch):
 
 @pytest.mark.slow
 def test_every_launch_of_other_tests_keeps_to_what_was_inferred():
-    """Those of the shipped kernels, of the demo, and of random programs on the engine.
+    """Launches of the shipped kernels, of the demo, and of random programs on the engine.
 
-    Not of a program that is explored: a launch that is checked counts as touching anything.
+    An explored program is left out: a checked launch counts as accessing everything.
     """
     rooms = ["tests/softgpu/lowerings/test_kernels.py", "tests/demo", "tests/engine"]
     rooms += ["--deselect", f"{EXPLORED}_passes_when_the_oldest_goes_first_but_not_in_every_order"]

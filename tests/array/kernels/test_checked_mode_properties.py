@@ -1,7 +1,7 @@
-"""CUDASYNC_CHECK=1 on random programs: what is declared too narrowly is found, and nothing else.
+"""CUDASYNC_CHECK=1 on random programs finds each declaration that is too narrow, and nothing else.
 
-A model says by elements whether some op does more than it declares: kernels called on views, with
-and without `In`, `Out` and `InOut`, and device ops of launches, copies and fills.
+A model says, element by element, whether an op exceeds its declaration. The ops are kernels called
+on views, with and without `In`, `Out` and `InOut`, and device ops of launches, copies and fills.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def ran(*arguments):
 
 
 def wrong(programs):
-    """Those of which something else was said than the model says."""
+    """The programs whose outcome differs from the model."""
     return [each for each in programs if each["is_wrong"] != ("not declared" in each["said"])]
 
 
@@ -31,10 +31,10 @@ def wrong(programs):
 def test_what_is_declared_too_narrowly_is_found_and_nothing_else(first, count):
     programs = ran(first, count)
     assert wrong(programs) == []
-    # It is no property of nothing: there are many of both.
+    # The property is not empty: there are many programs of both kinds.
     assert count // 4 < sum(each["is_wrong"] for each in programs) < count * 3 // 4
 
 
 def test_a_declaration_that_counts_by_whole_arrays_turns_the_same_search_red():
-    """The planted bug: as checked mode was when it looked at allocations."""
+    """The planted bug: checked mode compares whole allocations, as it once did."""
     assert wrong(ran(0, 40, "blind"))

@@ -1,4 +1,4 @@
-"""What numbers become without a dtype: the same in every function that makes arrays."""
+"""The default dtypes of numbers are the same in every function that makes arrays."""
 
 from __future__ import annotations
 

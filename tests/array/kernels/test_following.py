@@ -1,6 +1,6 @@
-"""A kernel runs where its arrays are: loaded there at its first call, and again after a reset.
+"""A kernel runs on its arrays' device: loaded there at its first call, and again after a reset.
 
-What two devices are in is refused, unless the call says where and the devices are peers.
+A call with memory of two devices is refused, unless it names the device and the two are peers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def engine():
 
 @pytest.fixture
 def saxpy():
-    """y += a * x, made on device 0."""
+    """The kernel y += a * x, made on device 0."""
     return cs.Module.from_file(SAXPY, device=0).kernel("saxpy")
 
 
@@ -125,7 +125,7 @@ def test_it_is_loaded_once_for_each_device_and_only_where_it_is_needed(saxpy, en
 
 
 def test_the_same_shape_elsewhere_is_found_without_looking_for_the_place(saxpy, engine):
-    """Calls that take turns between devices are as quick as they were on one of them."""
+    """Calls that alternate between devices are as fast as calls on one device."""
     pairs = [pair(device) for device in devices()]
     looked = []
     before = kernels_module.placed
@@ -167,7 +167,7 @@ def test_an_instance_of_a_template_follows_too():
             assert x.numpy().tolist() == [1] * 4
 
 
-# Two devices in one call.
+# Calls with two devices.
 
 
 def test_memory_of_two_devices_is_refused_and_both_are_named(saxpy, engine):
@@ -218,7 +218,7 @@ def test_device_says_where_and_peers_are_reached(way, on, saxpy, engine):
         op = SAID[way](saxpy, args(x, y, 3), on)
     assert op._device is cs.Device(on)
     assert y.numpy().tolist() == [6] * 8
-    # Ordered with what else is done to them, on either device.
+    # The launch is ordered with other uses of the arrays, on either device.
     saxpy[1, 8](*args(y, pair(1)[1]))
     SAID[way](saxpy, args(y, x), on)
     assert x.numpy().tolist() == [7] * 8
@@ -247,7 +247,7 @@ def test_peer_access_is_there_again_after_a_reset(saxpy):
 
 
 def test_a_planted_lack_of_peer_access_is_found():
-    """The software GPU refuses what was not enabled: so these tests can fail."""
+    """The planted bug enables no peer access, and the software GPU refuses the launch."""
     text = f"""
         import numpy as np
         import cudasync as cs
@@ -267,7 +267,7 @@ def test_a_planted_lack_of_peer_access_is_found():
     assert (status, printed) == (0, "True\n")
 
 
-# Variables, lives, ends.
+# Module variables, resets, and the end of a process.
 
 
 def test_each_device_has_variables_of_its_own(engine):

@@ -1,4 +1,4 @@
-"""CUDA C in, kernels out: on both floors, by every kind of name, and what is refused."""
+"""Kernels from CUDA C: on both floors, by every kind of name, and what is refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def module():
 
 
 def ran(kernel, dtype=np.int32):
-    """What the kernel adds to each of three elements."""
+    """The number that the kernel adds to each of three elements."""
     x = cs.zeros(3, dtype)
     kernel[1, 3](x)
     (added,) = set(x.numpy().tolist())

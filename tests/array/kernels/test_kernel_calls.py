@@ -48,7 +48,7 @@ def engine():
 
 @pytest.fixture
 def latch(engine):
-    # Let go before the engine closes.
+    # The latch is released before the engine closes.
     with Latch(cs.Device(0)) as latch:
         yield latch
 
@@ -131,7 +131,7 @@ def test_each_of_many_launches_that_wait_keeps_the_values_of_its_call(engine, mo
     engine.push(lambda: gate.wait(20.0), reads=[rows], writes=[rows])
     set_ = module.kernel("set")
     ops = [set_[1, 4](rows[i], np.int32(10 * i), np.uint32(4)) for i in range(20)]
-    # What was issued by now is free for new values, and these wait.
+    # New values may use the memory of scalars that were issued by now. These launches wait.
     free = cs.zeros(4, np.int32)
     for i in range(5):
         set_[1, 4](free, np.int32(1000 + i), np.uint32(4))
@@ -150,7 +150,8 @@ def test_threads_that_call_one_kernel_at_once_each_launch_with_their_own_argumen
         start.wait()
         for i in range(rounds):
             value = 1000 * number + i
-            # Both packers are in use at once, so that each thread finds the other's the latest.
+            # Both packers are in use at once, so each thread finds the other thread's packer as the
+            # latest.
             set_(rows[number, i], value if i % 2 else np.int32(value), np.uint32(4))
 
     interval = sys.getswitchinterval()
@@ -191,7 +192,7 @@ def test_narrowing_counts_for_the_call_it_is_made_in(engine, module, latch):
     engine.waitall()
     mix = module.kernel("mix")[1, 1]
     arguments = (np.int32(1), np.uint32(0))
-    # Nothing of it is over before all of it is pushed: what is over need not be waited for.
+    # No op is over before all are pushed, because a finished op need not be waited for.
     engine.push(lambda stream: latch.hold(stream), writes=[x], device=latch.device)
     mix(x, x, *arguments)
     before = engine.statistics().waits

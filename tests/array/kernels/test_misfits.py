@@ -1,4 +1,4 @@
-"""Arrays whose elements, order or gaps a kernel would mistake are refused, with a remedy."""
+"""Arrays that a kernel would misread, by element type, order or gaps, are refused with a remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from helpers.arrays.foreign_arrays import TheirArray
 import cudasync as cs
 from cudasync.driver.arguments import argument_checks
 
-# c[i] = a[i], as PTX that shows which type the elements are; and one that shows none.
+# Kernels for c[i] = a[i]: PTX that shows the element type, and PTX that shows none.
 COPY = """
 .version 7.0
 .target sm_80
@@ -49,7 +49,7 @@ TEXT = COPY.format(
 
 NUMBERS = [np.dtype(letter) for letter in "?bBhHiIlLefdFD"]
 OTHERS = [np.dtype("V4"), np.dtype("S4"), np.dtype("f4, i4"), np.dtype("M8[s]")]
-# The rule, written out: of what each type of kernel is given garbage by. All else is allowed.
+# The rule in full: the dtypes that each kernel type would misread. All others are allowed.
 REFUSED = {
     "f16": "?ilfdFD",
     "bf16": "?ilefdFD",
@@ -153,7 +153,7 @@ WHOLE = {"rows": np.s_[1:], "one element": np.s_[1:2, 1:2], "nothing": np.s_[:0,
 
 
 def views_of(index):
-    """The same view of an array of ours, and of another library's array."""
+    """The same view of our array and of another library's array."""
     host = np.arange(16, dtype=np.float32).reshape(4, 4)
     theirs = TheirArray(host)
     like = host[index]

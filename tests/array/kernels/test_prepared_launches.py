@@ -1,4 +1,4 @@
-"""Launches that are prepared once and pushed again and again."""
+"""Launches that are prepared once and pushed repeatedly."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_each_push_is_an_op_of_its_own_with_the_arguments_as_they_were(engine, m
 
 
 def test_pushes_of_prepared_launches_are_ordered_with_everything_else(engine, mix):
-    """On other streams, by host ops, with views, and after the ranges have changed."""
+    """The other work is on other streams, in host ops, on views, and on changed ranges."""
     x, y, z = (cs.array(np.full(8, i, np.int32)) for i in range(3))
     host = [np.full(8, i, np.int32) for i in range(3)]
     launches = {(a, b): prepared(mix, (x, y, z)[a], (x, y, z)[b]) for a, b in [(0, 1), (1, 2)]}
@@ -60,7 +60,7 @@ def test_pushes_of_prepared_launches_are_ordered_with_everything_else(engine, mi
             cs.copy(z[2:6], np.full(4, turn, np.int32))
             host[2][2:6] = turn
         if turn % 7 == 2:
-            # Splits and joins ranges, and gives the addresses of dead arrays anew.
+            # This splits and joins ranges, and reuses the addresses of dead arrays.
             cs.zeros(8, np.int32)
             mix[1, 4](y[4:], x[:4], np.int32(1), np.uint32(4))
             host[1][4:] = 31 * host[1][4:] + host[0][:4] + np.arange(4)
@@ -102,7 +102,7 @@ def test_an_argument_may_be_narrowed(engine, mix):
     with pytest.raises(cs.OpError):
         engine.waitall(PATIENCE_S)
     engine.clear_errors()
-    # Who only reads does not wait for another reader.
+    # A launch that only reads does not wait for another reader.
     with Latch(device) as latch:
         engine.push(latch.hold, reads=[x], device=device)
         prepared(mix, y, cs.In(x)).push().wait(PATIENCE_S)
@@ -169,7 +169,7 @@ def test_threads_that_push_one_prepared_launch_at_once_lose_none(engine, mix):
 
 
 def test_what_reads_overlapping_views_is_waited_for_by_a_writer_of_either(engine):
-    """One of two views that share bytes must not take the reader from the rest of the other."""
+    """Two views share bytes. Neither view may hide the reader from the rest of the other view."""
     a, gate, log = np.zeros(100, np.uint8), threading.Event(), []
 
     def read() -> None:

@@ -1,4 +1,4 @@
-"""What a launch reaches that no array argument stands for: looked up, or ordered with all."""
+"""Memory that a launch reaches without an array argument: looked up, or ordered with all memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def table_of(*addresses):
 
 
 class Held:
-    """Memory that a host op holds until the `with` ends."""
+    """Memory that a host op uses until the `with` block ends."""
 
     def __init__(self, engine, *things):
         self._gate = threading.Event()
@@ -128,7 +128,7 @@ def test_an_address_of_pinned_memory_counts_as_that(engine, step):
 
 
 def test_numbers_order_nothing(engine):
-    """Small ones: a size, or a place, that the kernel adds to an address."""
+    """Small numbers, such as a size or an offset that the kernel adds to an address."""
     text = kernel(
         "ld.param.u64 %d0, [to]; ld.param.u64 %d1, [place]; add.s64 %d2, %d0, %d1;"
         " st.global.u8 [%d2], 7; ret;",
@@ -189,7 +189,7 @@ def test_a_kernel_that_follows_pointers_comes_after_and_before_everything(engine
 
 
 def test_memory_that_is_first_used_afterwards_comes_after_it(engine, module):
-    """The engine has never seen it, whoever's it is."""
+    """The engine has never seen the memory, whoever owns it."""
     (code, theirs) = driver.cuMemAlloc(64)
     assert not code
     held = cell()
@@ -353,7 +353,7 @@ def test_parameters_say_what_was_inferred_and_why(module):
 
 
 def test_a_module_that_can_not_be_read_is_ordered_with_everything(engine, monkeypatch):
-    """Its text is newer than our parser; the driver takes it."""
+    """The driver accepts the text, which is newer than our parser."""
     from cudasync.driver.kernels import module as modules
     from cudasync.errors import PtxError
 
@@ -370,7 +370,7 @@ def test_a_module_that_can_not_be_read_is_ordered_with_everything(engine, monkey
 
 
 def test_a_call_on_arrays_alone_has_nothing_to_look_up():
-    """Decided once, with the function that packs: nothing of it is there."""
+    """The packing function for these types is generated once, without any look-up."""
     step, x = cs.Module.from_ptx(TEXT).kernel("step"), cell()
     step[1, 1](x, np.uint32(1))
     assert "widened" not in step.calls.latest.__code__.co_names

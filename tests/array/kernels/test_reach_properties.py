@@ -60,7 +60,7 @@ PLANTED = {
 
 @pytest.fixture
 def reset_afterwards():
-    """Out of order, a kernel may follow a pointer to memory that is gone: the device is lost."""
+    """Out of order, a kernel may follow a pointer to freed memory, which loses the device."""
     yield
     cs.Device(0).reset()
 
@@ -109,7 +109,7 @@ def test_another_order_shows_where_variables_are_not_part_of_everything(
 
 
 def test_without_the_map_of_allocations_it_is_slower_and_right(monkeypatch):
-    """Then an address may be anything."""
+    """Without the map, any number may be an address."""
     monkeypatch.setattr(Allocations, "at", _nothing_is_there)
     for program in sample()[:20]:
         with cs.Engine():

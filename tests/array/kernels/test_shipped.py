@@ -1,4 +1,4 @@
-"""The shipped kernels are found by name, and each one's file says which version it needs."""
+"""The shipped kernels are found by name, and each file names the PTX version that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays that went with a reset of their device: who uses one is told, and nothing is enqueued."""
+"""Arrays whose device was reset: each use raises an error, and nothing is enqueued."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def engine():
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("use", USES)
 def test_it_is_refused_before_anything_is_enqueued(use, engine):
-    """Also where the same was worked out before the reset, and where it was after."""
+    """This also holds for a call that was made before the reset, and for a call that follows it."""
     USES[use](*pair())
     x, y = pair()
     engine.waitall()
@@ -84,7 +84,7 @@ def test_it_is_refused_before_anything_is_enqueued(use, engine):
         engine.waitall()
     with counted_calls() as calls, pytest.raises(cs.ClosedError):
         USES[use](x, y)
-    # What it takes besides, as an array of indices, is new.
+    # Other operands, such as an array of indices, are new.
     if "indices" not in use and use not in ("take", "new + x", "out="):
         assert not enqueued(calls)
 
@@ -122,7 +122,7 @@ def test_repr_says_it(engine):
 
 
 def test_a_planted_bug_is_found(engine, monkeypatch):
-    """Without the question, it is enqueued."""
+    """Without this check, the call is enqueued."""
     monkeypatch.setattr(Form, "raise_if_over", lambda form: None)
     x, y = pair()
     engine.waitall()
@@ -135,7 +135,7 @@ def test_a_planted_bug_is_found(engine, monkeypatch):
 
 
 def test_a_kernel_that_was_called_before_is_refused_before_anything_is_pushed(engine):
-    """The very call that it had last, so nothing in it is looked at anew."""
+    """The call equals the kernel's latest call, so it skips the look-up of its arguments."""
     kernel = cs.Module.from_file(kernel_file("fill"), device=SPOT).kernel("fill_u32")
     x = cs.zeros(8, np.uint32, device=SPOT)
     args = np.uint32(1), x, np.uint32(8)

@@ -1,7 +1,7 @@
-"""What failed keeps no memory: arrays that nobody uses any more come back, whatever failed on them.
+"""Failures keep no memory alive: unused arrays are freed, whatever failed on them.
 
-An exception refers to frames, and these to arrays. A failure that poisons data stays for as long
-as the data does; so it must not be what keeps the data.
+An exception refers to frames, and frames refer to arrays. A failure that poisons data lives as long
+as the data, so it must not keep the data alive.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def engine(request):
 
 
 def refused(x: cs.Array) -> cs.PreparedLaunch:
-    """A launch that fails as soon as it is issued: its module is closed, behind its back."""
+    """A launch that fails when it is issued: its module is closed, and it does not know."""
     mix = cs.Module.from_file(KERNELS).kernel("mix")
     launch = mix.prepare(grid=1, block=8, args=(x, x, np.int32(1), np.uint32(8)))
     driver.Module.close(mix.module)
@@ -53,7 +53,7 @@ def refused(x: cs.Array) -> cs.PreparedLaunch:
 
 
 class Failing:
-    """An op that fails, each kind in a method that has the only array in a local variable."""
+    """A failing op of each kind. A local variable of the kind's method holds the only array."""
 
     memory: weakref.ref[object]
 
@@ -63,7 +63,7 @@ class Failing:
         return made
 
     def launch(self) -> cs.Op:
-        """The driver is never asked: its module has gone by then."""
+        """The driver is never called, because the module is closed by then."""
         return refused(self.array()).push()
 
     def batch(self) -> cs.Op:
@@ -78,7 +78,7 @@ class Failing:
             return refused(x).push()
 
     def fault(self) -> cs.Op:
-        """The driver says so to whoever asks next."""
+        """The driver reports the fault at its next call."""
         op = cs.Module.from_ptx(WILD).kernel("wild")[1, 1](self.array())
         op.exception(PATIENCE_S)
         return op
@@ -96,7 +96,7 @@ class Failing:
         return cs.engine().push(lambda: x.no_such_attribute, writes=[x])
 
     def called_by_a_host_function(self) -> cs.Op:
-        """The frame below the function's is ours, and has the array."""
+        """The frame below the function's frame is ours, and refers to the array."""
         x = self.array()
         return cs.engine().push(lambda: cs.copy(x, x[:-1]), writes=[x])
 
@@ -119,7 +119,7 @@ def failed(engine: cs.Engine, kind: str) -> tuple[Failing, cs.Op]:
     op = getattr(failing, kind)()
     with pytest.raises(cs.OpError):
         engine.waitall(PATIENCE_S)
-    # What the worker has in hand, it lets go with the next one.
+    # The worker releases its last op when it takes the next one.
     engine.push(lambda: None).wait(PATIENCE_S)
     return failing, op
 
@@ -132,7 +132,7 @@ def healed():
 
 @pytest.mark.parametrize("kind", OURS)
 def test_a_failed_launch_keeps_no_array_though_its_error_is_kept(engine, kind, healed):
-    """Its exception comes from frames of ours alone, and who pushed and waited is not kept."""
+    """The exception refers to our frames only, not to those of the push and the wait."""
     failing, op = failed(engine, kind)
     error = op.exception()
     assert is_gone(failing)
@@ -143,7 +143,7 @@ def test_a_failed_launch_keeps_no_array_though_its_error_is_kept(engine, kind, h
 @pytest.mark.parametrize("how", ["cleared", "closed"])
 @pytest.mark.parametrize("kind", OURS + THEIRS)
 def test_memory_comes_back_once_the_failure_is_of_no_use(kind, how, healed):
-    """`waitall` goes on raising it until then, with the frames of the program's functions."""
+    """Until then `waitall` raises the failure again, with the frames of the program."""
     engine = cs.Engine(workers=1)
     with cs.use(engine):
         failing, op = failed(engine, kind)
@@ -156,7 +156,7 @@ def test_memory_comes_back_once_the_failure_is_of_no_use(kind, how, healed):
 
 
 def test_memory_that_ran_out_is_told_of_by_an_error_that_only_its_reader_keeps(engine):
-    """The frames that it went through are the program's to keep."""
+    """Only the program may keep the frames that the error passed."""
 
     def runs_out() -> None:
         x = failing.array()  # noqa: F841
@@ -185,7 +185,7 @@ def test_a_failure_of_a_function_tells_where_it_was_raised_before_and_after_the_
 
 
 def test_an_exception_that_is_not_ours_tells_which_frames_of_ours_it_came_from(engine):
-    """It may be a defect of ours, or of what we stand on."""
+    """Such an exception may be a defect of ours, or of a library that we use."""
     op = engine.push(partial(int, "seven"))
     cause = op.exception(PATIENCE_S).cause
     assert cause.__traceback__ is None

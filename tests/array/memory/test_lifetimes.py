@@ -1,7 +1,7 @@
-"""Arrays that are dropped while work that uses them is still to come: the free waits for it.
+"""Arrays that are dropped before work that uses them has run: the free waits for the work.
 
-Memory that comes back too early would be handed to a new array and be overwritten; so every
-array that is made here is filled at once.
+Memory that is freed too early would go to a new array and be overwritten. So the tests fill each
+new array at once.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def test_the_last_view_decides_and_a_cycle_of_garbage_counts(engine, device, lat
 
 
 def test_an_array_whose_engine_is_closed_or_gone_is_freed_after_its_last_use(device, latch, set_):
-    """The use is on another engine, which is held up."""
+    """The use is on another engine, which is blocked."""
     with engine_of(streams=2) as user:
         with cs.Engine() as owner:
             source = cs.empty(N, np.int32)
@@ -219,7 +219,7 @@ def test_random_drops_between_held_streams_lose_nothing(seed, engine, device, la
 
 
 def test_host_memory_that_an_op_names_lives_as_long_as_the_op_needs_it(engine):
-    """A copy in, from an array that the caller drops at once."""
+    """The op copies from an array that the caller drops at once."""
     gate = threading.Event()
     target = cs.zeros(N, np.int32)
     engine.waitall(PATIENCE_S)
@@ -234,7 +234,7 @@ def test_host_memory_that_an_op_names_lives_as_long_as_the_op_needs_it(engine):
     assert target.numpy().tolist() == list(range(N))
     assert len(clutter) == 50
     engine.waitall(PATIENCE_S)
-    # The stream lets go of what its copies read now and then.
+    # The stream releases the operands of its copies occasionally.
     for _ in range(300):
         cs.copy(target, np.zeros(N, np.int32)).wait(PATIENCE_S)
     gc.collect()

@@ -1,4 +1,4 @@
-"""`memory_stats` and `empty_cache`: every byte that arrays have is counted once, where it is."""
+"""`memory_stats` and `empty_cache`: each byte of the arrays counts once, at its place."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ KIB = 1024
 
 @pytest.fixture(autouse=True)
 def before():
-    """What others left is gone; what they keep is in these numbers."""
+    """The numbers after other tests' garbage is freed."""
     settle()
     return cs.memory_stats(0)
 
 
 def gained(before: cs.MemoryStats, device: int = 0) -> tuple[int, int, int]:
-    """In use, cached, pending: how much more than before."""
+    """The increase since `before`: bytes in use, cached, pending."""
     now = cs.memory_stats(device)
     return (
         now.in_use_bytes - before.in_use_bytes,
@@ -66,7 +66,7 @@ def test_what_waits_for_its_last_use_is_pending(before):
         engine.push(held_by(gate), reads=[x])
         del x
         noted = gained(before)
-        cs.empty_cache()  # The note of its end is taken up: the free is pushed.
+        cs.empty_cache()  # The note of its end is handled: the free is pushed.
         pushed = gained(before)
         gate.set()
         assert noted == pushed == (0, 0, KIB)
@@ -144,7 +144,7 @@ def test_many_threads_lose_no_byte(before):
             assert y.nbytes == 4 * (n + 1)
 
     together(*[work] * 4)
-    # A thread of the engine may have hold of what it has just issued for a moment longer.
+    # An engine thread may refer to the op that it issued last for a moment longer.
     assert comes_true(lambda: settle() or gained(before) == (0, 0, 0)), gained(before)
     tally = Tally()
     together(*[lambda: [tally.add(step) for _ in range(500) for step in (3, -3)]] * 4)

@@ -1,4 +1,4 @@
-"""A device that is full: what nobody uses comes back, and who is refused is told who has it."""
+"""A full device: unused memory comes back, and an error names the arrays that use the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cudasync import xp
 from cudasync.array.memory import exhausted, table
 from cudasync.array.memory.exhausted import wait_for
 
-# One of it fits, and two do not.
+# One array of this size fits, and two do not.
 MOST = ROOM * 5 // 8
 HERE = Path(__file__).name
 
@@ -36,7 +36,7 @@ def filled(value: int, size: int) -> cs.Array:
 
 
 def test_a_program_that_allocates_and_frees_around_the_limit_runs(scarce):
-    """Three of these fit, and each round makes one more beside them."""
+    """Three of these arrays fit, and each round makes one more beside two."""
     size = ROOM * 5 // 16
     kept = [filled(0, size)]
     for value in range(1, 12):
@@ -66,7 +66,7 @@ def test_arrays_in_cycles_of_garbage_are_freed(scarce):
 
 
 def opening(gate, monkeypatch):
-    """Open the gate as soon as somebody waits for memory."""
+    """Open the gate as soon as a thread waits for memory."""
 
     def wait(op, deadline, **how):
         gate.set()
@@ -153,7 +153,7 @@ def test_an_allocation_that_fails_in_an_op_poisons_exactly_what_depends_on_it(sc
         assert healed.numpy().tolist() == [5] * 4
         assert free.numpy().tolist() == [6] * 4
         engine.clear_errors()
-        # An error that the program was given refers to frames, and so to the array.
+        # An error that the program received refers to frames, and so to the array.
         del held, op, dependent, error
         assert engine.push(ask, **where).exception(PATIENCE_S) is None
 
@@ -208,7 +208,7 @@ def test_a_cache_that_is_kept_is_found(scarce, monkeypatch):
 
 def test_garbage_that_nobody_collects_is_found(scarce, monkeypatch):
     monkeypatch.setattr(exhausted.gc, "collect", lambda: 0)
-    # Nor Python by itself, at a moment of its own choice.
+    # Python must not collect either, at a moment of its choice.
     gc.disable()
     try:
         with pytest.raises(MemoryError):
@@ -219,7 +219,7 @@ def test_garbage_that_nobody_collects_is_found(scarce, monkeypatch):
 
 
 def test_a_wait_that_nobody_makes_is_found(scarce, monkeypatch):
-    """Frees behind a gate, on an op's thread, which waits for no whole device."""
+    """Frees wait behind a gate. The allocating op's thread does not wait for the whole device."""
     with engine_of(workers=2) as engine:
         for makes_it in (True, False):
             gate = threading.Event()
@@ -240,15 +240,17 @@ def test_a_wait_that_nobody_makes_is_found(scarce, monkeypatch):
 
 
 def test_the_table_disturbs_no_thread_that_makes_tuples():
-    """CPython makes a tuple of an iterator in place, which any reference to it breaks: so nobody
-    may look at all objects."""
+    """The table must not look at all objects: CPython builds tuples in place.
+
+    Any reference to an unfinished tuple breaks its construction from an iterator.
+    """
     kept = [cs.zeros(10) for _ in range(3)]
     is_over, wrong, made = threading.Event(), [], []
 
     def make_tuples():
         try:
             while not is_over.is_set():
-                # Of no known length: it grows as it is made.
+                # The length is unknown, so the tuple grows while it is built.
                 tuple(each for each in range(200))
                 made.append(1)
         except BaseException as error:

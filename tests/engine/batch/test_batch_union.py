@@ -1,4 +1,4 @@
-"""What a batch accesses: the union of its steps in their order, compared with a byte at a time."""
+"""The accesses of a batch: the union of its steps in order, compared byte by byte with a model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_union_is_what_a_byte_at_a_time_says(steps):
 
 
 def test_ranges_stay_as_they_are_unless_they_overlap_in_part():
-    """Whole arrays are found at once by those who name them; parts of them are not."""
+    """An op that names a whole array finds its history at once. Parts of arrays need a search."""
     union, x, y = Union(), Region(0, 8), Region(8, 16)
     union.add((((y,), (), (x,)), (), ()))
     union.add((((x,), (y,), ()), (), ()))

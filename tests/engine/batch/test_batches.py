@@ -1,4 +1,4 @@
-"""`push_many`: functions taken in their order as one op."""
+"""`push_many`: several functions as one op, called in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 20.0
 
 @pytest.fixture(params=["async", "serial", "traced", "limited"])
 def engine(request):
-    """Each way that a push may go."""
+    """An engine for each way that a push may take."""
     options = {"serial": {"mode": "serial"}, "traced": {"trace": True}}
     options["limited"] = {"max_in_flight": 3}
     with cs.Engine(**options.get(request.param, {})) as engine:
@@ -166,7 +166,7 @@ def test_a_batch_may_push_a_batch_and_wait_for_it(engine):
 
 
 class Unhashable:
-    """Can be called, and stands for no data."""
+    """A callable that must not count as data: it can be neither hashed nor compared."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -203,7 +203,7 @@ def test_whatever_can_be_called_is_a_step_and_any_sequence_holds_its_data(engine
     assert engine.push_many(steps).result(PATIENCE_S) == [1, 0, 0]
 
 
-# Ways to name one variable, for `reads=` and `writes=`: some that are taken, some that are not.
+# Forms that name one variable in `reads=` and `writes=`. Some are accepted, some are not.
 FORMS = {
     "alone": lambda x: x,
     "a tuple": lambda x: (x,),
@@ -222,7 +222,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("word", ["reads", "writes"])
 def test_a_step_takes_what_push_takes(engine, word, form):
-    """And means the same by it: variables, or the bytes of an array."""
+    """The accesses are the same, too: variables, or the bytes of an array."""
     x = cs.Var("x")
 
     def kinds(push):

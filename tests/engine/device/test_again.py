@@ -1,5 +1,4 @@
-"""A launch that is pushed again, with nothing on memory in between, looks at no history anew; with
-anything in between it does."""
+"""A repeated launch looks up no history again, unless its memory was used in between."""
 
 from __future__ import annotations
 
@@ -35,12 +34,12 @@ def graph_of(x):
 
 
 def pushed(x):
-    """A launch that writes x, as its own push."""
+    """A function that pushes a launch which writes x."""
     return shift(x).push
 
 
 def launched(x):
-    """The same by a graph."""
+    """A function that launches a graph which writes x."""
     return graph_of(x).launch
 
 
@@ -48,7 +47,7 @@ WAYS = {"a prepared launch": pushed, "a graph": launched}
 
 
 def is_behind_a_reader(engine, way):
-    """True if the second of two launches is not issued before who reads what the first wrote."""
+    """True if the second launch waits for the reader of the first launch's result."""
     x, gate = cs.zeros(N, np.int32), threading.Event()
     again = way(x)
     for _ in range(3):
@@ -68,7 +67,7 @@ def test_who_reads_in_between_is_waited_for(engine, way):
 
 
 class Always:
-    """Equal to whatever."""
+    """An object that equals any other object."""
 
     __hash__ = None
 
@@ -127,7 +126,7 @@ def test_two_executables_on_the_same_memory_come_one_after_the_other(engine):
 
 
 def test_memory_that_was_freed_and_handed_out_anew_is_seen(engine):
-    """Its history is another one then."""
+    """Memory at a reused address has a new history."""
     x = cs.zeros(N, np.int32)
     again = launched(x)
     again()

@@ -1,4 +1,4 @@
-"""What a launch of a graph costs, in bytecodes of ours, by the arrays that it writes."""
+"""The cost of a graph launch in our bytecodes, by the number of arrays that it writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_ours(path):
 
 
 def cost(count, nodes):
-    """The bytecodes of a launch behind itself, over so many arrays."""
+    """The bytecodes of a launch behind itself, if its nodes write `count` arrays."""
     arrays = [cs.zeros(8, np.int32) for _ in range(count)]
     with cs.graph() as g:
         for number in range(nodes):

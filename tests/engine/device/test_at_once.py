@@ -1,4 +1,4 @@
-"""Short ops of arrays on the CPU run where they are pushed, and mean what they do on a worker."""
+"""Short ops of arrays on the CPU run in their push, with the same results as on a worker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_one_that_something_blocks_is_left_to_the_workers_and_so_is_what_follows
         z = x + y
         z += y
         beside = y * 2
-        # That one waits for nothing.
+        # `beside` waits for nothing.
         assert beside.numpy().tolist() == [10, 10]
         assert not gate.is_set()
         gate.set()
@@ -45,7 +45,7 @@ def test_one_that_something_blocks_is_left_to_the_workers_and_so_is_what_follows
 
 
 def test_what_nobody_had_touched_is_looked_at_again():
-    """That no range has an array's bytes is remembered, until the ranges change."""
+    """The engine remembers that no range has an array's bytes, until the ranges change."""
     gate = threading.Event()
     with engine_of(workers=2) as engine:
         x, y = on_cpu(1, 2), on_cpu(5, 5)
@@ -75,7 +75,7 @@ def test_a_read_that_is_under_way_keeps_a_write_waiting():
 
 
 def fail_in(monkeypatch, error: type[BaseException]) -> None:
-    """From now on the function of a short op raises."""
+    """The functions of short ops raise from now on."""
     right = at_once.push
 
     def push(engine, fn, *rest):
@@ -98,7 +98,7 @@ def test_one_that_fails_poisons_what_reads_it_and_nothing_else(monkeypatch):
             with pytest.raises(cs.OpError, match="not today"):
                 each.numpy()
         assert (x * y).numpy().tolist() == [3, 8]
-        # The bytes of a result that died are no heir to its failure.
+        # An array that reuses a dead result's bytes does not inherit its failure.
         del z, late
         assert (x - y).numpy().tolist() == [-2, -2]
         engine.clear_errors()
@@ -118,7 +118,7 @@ def test_ctrl_c_in_the_middle_of_one_is_raised_by_the_push_and_the_engine_is_who
 
 
 def test_ctrl_c_at_any_instruction_leaves_every_array_whole():
-    """Each addition was done or not, and the program goes on."""
+    """Each addition was done or not done, and the program goes on."""
     with engine_of(workers=1) as engine:
         x, one = on_cpu(0, 0), on_cpu(1, 1)
         before = signal.getsignal(signal.SIGALRM)
@@ -134,7 +134,7 @@ def test_ctrl_c_at_any_instruction_leaves_every_array_whole():
                     while True:
                         x += one
                 except KeyboardInterrupt:
-                    # It came, and there is no other.
+                    # The interrupt came, and no other will.
                     pass
                 engine.clear_errors()
                 left, right = x.numpy().tolist()
@@ -168,12 +168,12 @@ def test_a_result_that_is_only_looked_at_leaves_its_bytes_to_the_next():
     kept = [x + number for number in range(200)]
     assert len({each.ptr for each in kept}) == 200
     del kept
-    # So many are kept, and no more.
+    # The idle list is full, at its maximum length.
     assert len(idle) == idle.maxlen
 
 
 def test_arrays_of_one_layout_in_one_memory_are_each_what_they_are():
-    """The memory knows NumPy's view of the whole of it, which is no other array's."""
+    """The memory keeps one array's NumPy view of all its bytes. It fits no other array."""
     x = on_cpu(1, 2, 3, 4)
     rows = [xp.broadcast_to(x[at : at + 2], (2, 2)) for at in (0, 2)]
     assert rows[0].layout is rows[1].layout

@@ -1,4 +1,4 @@
-"""A program captures a stream of its own while the engine works: the capture stays whole."""
+"""A program captures its own stream while the engine works, and the capture stays valid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODES = pytest.mark.parametrize(
 
 
 def work(engine):
-    """What makes the engine ask the driver: polls, waits, reads, allocations and frees."""
+    """Make the engine call the driver: polls, waits, reads, allocations and frees."""
     kernel = cs.Module.from_file(KERNELS).kernel("mix")[1, 8]
     with cs.use(engine):
         x, y = cs.array(np.arange(8, dtype=np.int32)), cs.zeros(8, np.int32)

@@ -1,4 +1,4 @@
-"""Device faults: named, contained, and over after a reset."""
+"""Device faults are named, contained, and over after a reset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def engine(request):
     engine = cs.Engine(request.param)
     with cs.use(engine):
         yield engine
-        # What a kernel that may reach all memory has poisoned of others' is usable again.
+        # Foreign memory that a kernel with access to all memory has poisoned is usable again.
         engine.clear_errors()
     engine.close()
     cs.Device(0).reset()
@@ -141,7 +141,7 @@ def test_a_copy_to_a_dead_device_does_not_take_what_it_waits_for_with_it():
         x, y = cs.zeros(4, np.int32, device=here), cs.zeros(4, np.int32, device=away)
         engine.waitall()
         cs.Module.from_ptx(WILD, device=away).kernel("wild")[1, 1](y, np.uint64(1 << 40))
-        # The device is lost by then, and the engine does not know.
+        # The device is lost now, but the engine does not know.
         with pytest.raises(cs.CudaError):
             away.synchronize()
         held = engine.push(latch.hold, writes=[x], device=here)

@@ -1,4 +1,4 @@
-"""Device ops: streams, events and waits, shown with the latch and with counts of driver calls."""
+"""Device ops: streams, events and waits, shown by latches and by counts of driver calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def mix():
 
 
 def held(latch, engine, device, **accesses):
-    """A device op whose stream is held until the latch is released."""
+    """A device op that blocks its stream until the latch is released."""
     return engine.push(latch.hold, device=device, name="held", **accesses)
 
 
@@ -132,7 +132,7 @@ def test_events_are_used_again(engine, set_):
 
 
 def test_finished_ops_leave_nothing_behind_in_a_program_that_never_waits(engine, set_, device):
-    """For ops, that is: the device is waited for, so that it does not matter how fast it is."""
+    """The test waits for the device, so that the device's speed does not matter."""
     x = cs.zeros(8, np.int32)
     for _ in range(20):
         for value in range(100):
@@ -258,7 +258,7 @@ def test_back_pressure_does_not_hold_back_what_an_op_or_a_callback_pushes(device
 
 
 def test_back_pressure_waits_for_whichever_op_ends_first(device):
-    """Also behind an op that takes long, on the device or on the host."""
+    """The push also returns behind an op that takes long, on the device or on the host."""
     x, y = cs.Var("x"), cs.Var("y")
     gate = threading.Event()
     with Latch(device) as latch, cs.Engine(max_in_flight=3) as engine:
@@ -267,7 +267,7 @@ def test_back_pressure_waits_for_whichever_op_ends_first(device):
             latch.release()
             gate.set()
 
-        # So that a push that waits for one of these ends all the same.
+        # A push that waits for one of these ops ends in any case.
         late = threading.Timer(PATIENCE_S, end)
         late.start()
         long_ops = [engine.push(latch.hold, writes=[x], device=device), engine.push(gate.wait)]
@@ -293,8 +293,10 @@ def test_a_stream_forgets_what_it_knew_of_engines_that_closed(engine, device):
 def test_an_op_that_somebody_else_entered_and_issued_does_not_come_after_itself(
     engine, device, latch
 ):
-    """A planner is suspended behind the entry of a device op, before it says that it is done with
-    it; others issue the op; its pusher goes on only now, takes over, and enters it once more."""
+    """A planner is suspended after it entered a device op, before it stores `done`.
+
+    Another thread issues the op. Then the op's pusher goes on, takes over, and enters the op again.
+    """
     x = cs.Var("x")
     op = held(latch, engine, device, writes=[x])
     mine = COMBINER.take()

@@ -1,9 +1,8 @@
-"""What ops cost in driver calls, counted over all threads: it must not creep.
+"""The cost of ops in driver calls, counted over all threads, does not creep up.
 
-A launch is one call and at most one event record. Waits are made only where a stream is not yet
-behind what it has to come after; nobody sets or asks for a context, and nobody polls. What is
-counted is warm: streams and events have been made. Where the count depends on what has finished,
-a latch holds the device.
+A launch is one call and at most one event record. A stream waits only for work that it is not yet
+ordered behind. No op sets or asks for a context, and no op polls. The tests count warm ops, whose
+streams and events exist. Where the count depends on finished ops, a latch blocks the device.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ PATIENCE_S = 20.0
 KERNELS = Path(__file__).parents[2] / "helpers" / "kernels.ptx"
 STREAMS = 3
 N = 20
-# How often a push to a stream may ask how far the stream has come.
+# One push in so many may ask how far its stream has come.
 OPS_PER_POLL = 20
-# What the driver would refuse while the program captures a stream, and what makes such calls.
+# Calls that the driver may refuse during the program's stream capture, and calls that cause them.
 UNSAFE = {"cuEventQuery", "cuEventSynchronize", "cuEventCreate", "cuStreamIsCapturing"}
 
 
@@ -65,7 +64,7 @@ def arrays(count):
 
 
 def settle():
-    """Let all ops of all engines finish, and what nobody refers to any more be freed."""
+    """Finish all ops of all engines, and free unreferenced objects."""
     gc.collect()
     reap()
     for each in every_engine():
@@ -75,17 +74,20 @@ def settle():
 
 @contextmanager
 def counting():
-    """Count calls, but for those that set the mode of the thread around one that might disturb a
-    stream capture of the program: two for each, which touch nothing but the thread."""
+    """Count driver calls, except changes of the thread's capture mode.
+
+    Each call that might disturb a stream capture has two such changes around it. They affect only
+    the calling thread.
+    """
     with counted_calls() as calls:
         yield calls
     modes = calls.pop("cuThreadExchangeStreamCaptureMode", 0)
-    # A thread of the engine may have begun one before, or end it after.
+    # An engine thread may begin a pair before the counting, or end one after it.
     assert modes <= 2 * sum(calls[each] for each in calls if each in UNSAFE) + 2, calls
 
 
 def counted(verb):
-    """The driver calls of the third of three `verb()`s: by then everything is there."""
+    """The driver calls of the third of three `verb()` calls; the first two warm up."""
     for _ in range(2):
         verb()
         settle()
@@ -95,16 +97,16 @@ def counted(verb):
 
 
 def assert_cost(calls, ops, **exactly):
-    """`ops` ops made these calls, at most a record each, a poll now and then, and nothing else."""
+    """Assert the calls of `ops` ops: at most one record each, an occasional poll, and `exactly`."""
     left = Counter(calls)
     assert left.pop("cuEventRecord", 0) <= ops
-    # Which of a few ops brings the poll of a stream depends on those before.
+    # Earlier ops decide which op polls a stream.
     assert left.pop("cuEventQuery", 0) <= min(ops, ops // OPS_PER_POLL + STREAMS)
     assert dict(left) == exactly
 
 
 def leave_out_what_a_waiter_asks(calls):
-    """At growing intervals, so it is the machine's load that decides how often."""
+    """Drop the queries of a waiter: the machine's load decides how many there are."""
     calls.pop("cuEventQuery", None)
 
 
@@ -139,7 +141,7 @@ def test_a_long_program_costs_no_more_per_op_than_a_short_one(engine, set_):
     (x,) = arrays(1)
     many = 50 * N
     calls = counted(lambda: [set_(x, np.int32(i), np.uint32(8)) for i in range(many)])
-    # New events while none is free again: a program that is far ahead of the device needs them.
+    # A program far ahead of the device needs new events while no old event is free.
     created = calls.pop("cuEventCreate", 0)
     assert created <= many // 2
     assert calls.pop("cuCtxSetCurrent", 0) <= created
@@ -164,7 +166,7 @@ def test_ops_that_have_finished_do_not_pile_up_in_a_program_that_never_waits(eng
     for _ in range(6):
         for i in range(POLL_EVERY):
             set_(x, np.int32(i), np.uint32(8))
-        # The engine is not told of it.
+        # The engine does not learn of this wait.
         device.synchronize()
     streams = [t for each in engine._issuer.devices.values() for t in each.timelines]
     assert sum(len(each.in_flight) for each in streams) <= 3 * POLL_EVERY
@@ -182,7 +184,7 @@ def test_fan_out_and_fan_in_cost_at_most_a_wait_for_each_other_stream(engine, de
         engine.push(lambda stream: None, device=device, reads=rest)
     assert 0 < calls.pop("cuStreamWaitEvent") <= STREAMS - 1
     assert_cost(calls, 1)
-    # Once every stream is behind all of them, nobody waits again.
+    # Once each stream is behind all of them, no op waits again.
     with counting() as calls:
         for _ in range(N):
             engine.push(lambda stream: None, device=device, reads=rest)
@@ -192,7 +194,7 @@ def test_fan_out_and_fan_in_cost_at_most_a_wait_for_each_other_stream(engine, de
 
 @pytest.mark.parametrize("call", ["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync"])
 def test_a_copy_is_one_call_and_a_record(engine, call):
-    """And for host memory one question: whether it is pinned."""
+    """A copy of host memory also asks whether the memory is pinned."""
     x, y = arrays(2)
     host = cs.pinned_empty(8, np.int32)
     source, target = {"HtoD": (host, x), "DtoH": (x, host), "DtoD": (x, y)}[call[8:12]]
@@ -205,14 +207,14 @@ def test_many_copies_of_host_memory_cost_no_more_each(engine):
     (x,) = arrays(1)
     host = np.zeros(8, np.int32)
     many = 10 * N
-    # They run on a thread of the engine.
+    # These copies run on a thread of the engine.
     calls = counted(lambda: [cs.copy(x, host) for _ in range(many)][-1].wait(PATIENCE_S))
     assert calls.pop("cuPointerGetAttribute") == many
-    # With what is asked before a marker is recorded.
+    # Calls that precede the record of a marker.
     seldoms = ("cuEventCreate", "cuCtxSetCurrent", "cuEventSynchronize", "cuStreamIsCapturing")
     for seldom in seldoms:
         calls.pop(seldom, 0)
-    # Now and then a marker behind what is kept alive: a record more.
+    # Occasionally the engine records a marker behind operands that it keeps alive.
     assert calls["cuEventRecord"] <= many + many // 50
     calls["cuEventRecord"] = 0
     assert_cost(calls, many, cuMemcpyHtoDAsync=many)
@@ -236,7 +238,7 @@ def test_an_array_that_goes_costs_its_free_and_a_record(engine, set_):
     (x,) = arrays(1)
 
     def drop():
-        # The free is pushed at the next use of the library, here the launch.
+        # The next use of the library pushes the free: here the launch.
         y = cs.empty(8, np.int32)
         y.wait(PATIENCE_S)
         del y
@@ -286,7 +288,7 @@ def test_to_read_an_array_is_one_copy_and_one_wait(engine):
     assert_cost(calls, 1, cuMemcpyDtoHAsync=1)
 
 
-# Each makes one driver call too many for a launch.
+# Each entry makes one driver call too many for a launch.
 CREEPING = {
     "the stream is asked": lambda stream: stream.query(),
     "an event is recorded twice": lambda stream: stream._record_tail(),

@@ -1,4 +1,4 @@
-"""Events used again: free when their op is over and nobody is about to wait for them."""
+"""Events are reused once their op is over and no thread is about to wait for them."""
 
 from __future__ import annotations
 

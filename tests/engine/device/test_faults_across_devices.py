@@ -1,7 +1,7 @@
-"""A device fault crosses devices along data: whatever depends on a fault carries it, on any device.
+"""A device fault crosses devices along data: each dependent op carries it, on any device.
 
-And nothing else does. The wait for an event of a lost device is over at once, so a stream of
-another device gets to its end as if nothing had happened.
+No other op carries it. A wait for an event of a lost device ends at once. So a stream of another
+device runs to its end as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PATIENCE_S = 20.0
 N = 8
 WILD = "the wild one"
 
-# On the long way every op is planned with a record, and none is issued by its push at once.
+# The long way plans each op with a record, and no push issues its op at once.
 ENGINES = {
     "async": {},
     "one stream": {"streams": 1},
@@ -38,7 +38,7 @@ def open_engine(name):
     engine = cs.Engine(**ENGINES[name])
     with cs.use(engine):
         yield engine
-        # Whatever was lost, all devices work again.
+        # All devices work again after a reset.
         engine.clear_errors()
         for ordinal in range(3):
             cs.Device(ordinal).reset()
@@ -60,13 +60,13 @@ def engine(request):
 
 @pytest.fixture(params=[name for name in ENGINES if name != "serial"])
 def running(request):
-    """An engine on which ops are in flight."""
+    """An engine that has ops in flight."""
     with open_engine(request.param) as engine:
         yield engine
 
 
 def check_all_work():
-    """A value goes around all devices; and nothing is left to hold launches up."""
+    """Pass a value around all devices, and assert that no launch has to look for faults."""
     x = [zeros(device) for device in (0, 1, 2)]
     put(x[0], 5)
     for target, source in ((1, 0), (2, 1), (0, 2)):
@@ -79,12 +79,12 @@ def check_all_work():
     cs.waitall(PATIENCE_S)
     if cs.engine().mode == "async":
         devices = list(cs.engine()._issuer.devices.values())
-        # All are over; who ended them may still be putting things away.
+        # All ops are over, but the threads that ended them may still be clearing up.
         assert comes_true(lambda: not any(streams.concerns for streams in devices))
 
 
 def spoil(x):
-    """Lose the device of `x`, by an op that updates `x`."""
+    """Lose the device of `x` by an op that updates `x`."""
     return kernels(x.device)["wild"][1, 1](x, name=WILD)
 
 
@@ -118,7 +118,7 @@ def assert_spoilt(wait):
     assert caught.value.cause.sticky
 
 
-# What the fault goes through: where each array is that comes after another; None is pinned memory.
+# The fault's routes: the device of each array in turn. None stands for pinned memory.
 ROUTES = {
     "up": (0, 1),
     "down": (1, 0),
@@ -131,8 +131,7 @@ ROUTES = {
 
 
 def follow(route):
-    """Copies from array to array along a route, once the device of the first is spoilt; all of the
-    arrays, and the last copy. On the devices a kernel follows each copy."""
+    """Spoil the first array's device; copy and add along a route. Returns arrays, last copy."""
     arrays = [pinned() if place is None else zeros(place) for place in route]
     cs.waitall(PATIENCE_S)
     spoil(arrays[0])
@@ -188,7 +187,7 @@ def test_whatever_is_asked_first_raises_the_fault(engine, question):
 
 
 def notice_nothing(op):
-    """The driver knows of the fault, the engine does not."""
+    """Let the driver learn of the fault, but not the engine."""
     with pytest.raises(cs.CudaError):
         op._device.synchronize()
 
@@ -201,7 +200,7 @@ def test_what_is_pushed_after_the_fault_carries_it_too(engine, notice):
     notice(op) if engine.mode == "async" else None
     last = follow_on(arrays)
     assert_spoilt(lambda: last.wait(PATIENCE_S))
-    # Behind a failure that is known by now.
+    # The failure is known by now.
     assert_spoilt(add(arrays[1], arrays[1]).wait)
     assert_spoilt(cs.copy(arrays[1], arrays[2]).wait)
 
@@ -226,7 +225,7 @@ def test_a_fault_crosses_by_a_variable_alone(engine, kind):
 
 
 def test_what_is_overwritten_behind_a_fault_is_well_again(engine):
-    """WAW: the copy from the lost device is replaced, so its fault goes no further."""
+    """WAW: the put replaces the copy from the lost device, so the fault goes no further."""
     x, y, z = zeros(0), zeros(1), zeros(2)
     cs.waitall(PATIENCE_S)
     spoil(x)
@@ -250,7 +249,7 @@ def test_what_is_overwritten_in_part_is_well_there(engine):
 
 
 def test_what_a_lost_device_was_to_read_can_be_written(engine):
-    """WAR: who overwrites has nothing of what the reader did not read."""
+    """WAR: the overwriting op does not carry the fault of the reader."""
     x, y = zeros(0), zeros(1)
     put(y, 5)
     cs.waitall(PATIENCE_S)
@@ -275,7 +274,7 @@ def test_what_has_nothing_to_do_with_the_fault_goes_on_beside_it(engine):
 
 
 def test_memory_that_a_fault_has_reached_is_given_back(engine):
-    """A free only overwrites: it comes after the copy, and does not fail."""
+    """A free only overwrites: it is ordered behind the copy, and does not fail."""
     x, y = zeros(0), zeros(1)
     cs.waitall(PATIENCE_S)
     spoil(x)
@@ -285,7 +284,7 @@ def test_memory_that_a_fault_has_reached_is_given_back(engine):
     with pytest.raises(cs.OpError):
         cs.waitall(PATIENCE_S)
     assert copy.is_poisoned
-    # The kernel and the copy.
+    # These are the kernel and the copy.
     assert engine.statistics().failed_ops == 2
 
 
@@ -321,7 +320,7 @@ def hold_and_set(engine, latch, x, value):
 
 
 def lose_device_0():
-    """Behind the engine's back, on a stream that nothing holds."""
+    """Lose device 0 without the engine's knowledge, on a stream that nothing blocks."""
     device = cs.Device(0)
     x, wild = cs.DeviceBuffer(4, device=device), kernels(device)["wild"]
     stream = cs.Stream(device)
@@ -338,15 +337,15 @@ def assert_lost(op):
 
 
 def test_who_comes_after_a_lost_op_comes_after_what_that_waited_for(running, latch):
-    """Device 2 writes, device 0 overwrites, device 1 does. With device 0 lost, nobody else would
-    hold the last one up: and the first write would be the one to stay."""
+    """Devices 2, 0 and 1 write in turn, and device 0 is lost. If device 1 waited for device 0
+    alone, the first write would land last and stay."""
     y = zeros(1)
     cs.waitall(PATIENCE_S)
     first = hold_and_set(running, latch, y, 1)
     lost = running.push(lambda stream: None, writes=[y], device=cs.Device(0))
     last = put(y, 5)
     lose_device_0()
-    # Each time that it is asked, a device goes on with what it can.
+    # Each question lets a device go on with all that it can do.
     assert not any(last.done() for _ in range(2 * N))
     latch.release()
     first.wait(PATIENCE_S)
@@ -356,7 +355,7 @@ def test_who_comes_after_a_lost_op_comes_after_what_that_waited_for(running, lat
 
 
 def test_who_was_held_up_by_a_lost_op_ends_after_it(running, latch):
-    """What device 1 is done with is not over before the fate of device 0's op is known."""
+    """Ops that device 1 has executed are not over before the fate of device 0's op is known."""
     y, z = zeros(1), zeros(1)
     cs.waitall(PATIENCE_S)
     first = hold_and_set(running, latch, y, 1)
@@ -388,7 +387,7 @@ def test_who_waits_for_a_device_that_is_reset_fails_with_it(running):
         y, token = zeros(1), cs.Var("token")
         cs.waitall(PATIENCE_S)
         running.push(held.hold, writes=[token], device=cs.Device(0))
-        # Not a copy: that would read memory that is gone, and lose its own device.
+        # A copy would read freed memory, and lose its own device.
         behind = running.push(lambda stream: None, reads=[token], writes=[y], device=cs.Device(1))
         ops = [behind, add(y, y)]
         cs.Device(0).reset()

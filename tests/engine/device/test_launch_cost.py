@@ -1,7 +1,7 @@
-"""What a launch costs, in bytecodes of ours: alone, and among host ops. No cliff above twice.
+"""A launch among host ops costs at most twice the bytecodes of ours that it costs alone.
 
-A launch plans what stands before it in the log: that is the cost of a host op's own push, and may
-come on top. What it must not do is leave the quick way.
+A launch plans the entries before it in the log. This costs as much as the push of a host op, and
+may come on top. The launch must not leave the quick way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ N = 8
 
 
 def is_ours(path: str) -> bool:
-    """Ours is all but the device."""
+    """True for the files of the library, without the software GPU."""
     return path.startswith(str(PACKAGE)) and not path.startswith(str(PACKAGE / "softgpu"))
 
 
@@ -40,7 +40,7 @@ def engine():
 
 @pytest.fixture
 def launch(engine):
-    """A launch whose histories are known, and events are there."""
+    """A launch whose histories are known and whose events exist."""
     one, n = np.int32(1), np.uint32(N)
     x = cs.zeros(N, np.int32)
     launch = kernels(cs.Device(0))["mix"].prepare(grid=1, block=32, args=(x, x, one, n, one, one))
@@ -51,7 +51,7 @@ def launch(engine):
 
 
 def cost(launch, before):
-    """The bytecodes of a push, `before()` it."""
+    """The bytecodes of a push after `before()`."""
     found = []
     for _ in range(ROUNDS):
         before()
@@ -73,7 +73,7 @@ def alone(launch):
 
 def behind_one_that_has_run(engine, launch):
     def run_one():
-        # Not waited for as an op: then this thread might plan it.
+        # A wait for the op might plan it on this thread.
         has_run = threading.Event()
         engine.push(has_run.set)
         assert has_run.wait(PATIENCE_S)
@@ -93,7 +93,7 @@ def behind_one_that_is_queued(engine, launch):
 
     engine.push(long)
     assert is_running.wait(PATIENCE_S)
-    # It takes the log over from the worker, which is inside of an entry: states are copied.
+    # The launch takes the log over from a worker inside an entry, so states are copied.
     launch.push().wait(PATIENCE_S)
     try:
         return cost(launch, lambda: engine.push(nothing))
@@ -102,7 +102,7 @@ def behind_one_that_is_queued(engine, launch):
 
 
 def behind_one_that_no_worker_is_free_for(engine, launch):
-    """Ops are long, so the worker has planned one and then begun with it since the last launch."""
+    """Since the last launch the worker has planned a long op and begun to run it."""
     gates: list[threading.Event] = []
 
     def occupy():

@@ -1,4 +1,4 @@
-"""Every kind of device op is planned and issued by its own push, if all before it is issued."""
+"""A device op of any kind is planned and issued by its push, if all ops before it are issued."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ ENGINES = {"plain": {}, "with a trace": {"trace": True}, "with a limit": {"max_i
 
 @pytest.fixture(params=ENGINES.values(), ids=ENGINES)
 def engine(request):
-    # One worker, which a test can hold: another might plan what is pushed, and so issue it.
+    # The one worker can be blocked by a test. A second worker might plan, and so issue, the pushed
+    # ops.
     with cs.Engine(workers=1, **request.param) as engine:
-        # From now on there are streams.
+        # The first array creates the streams.
         cs.zeros(N, np.int32)
         yield engine
 
 
 @pytest.fixture
 def left(monkeypatch):
-    """The names of the ops that are left to the long way, in their order."""
+    """The names of the ops that take the long way, in order."""
     names: list[str] = []
     go_on = launching.go_on
 
@@ -71,7 +72,7 @@ def test_parts_of_an_array_are_issued_in_their_push_once_they_have_histories(eng
     for _ in range(3):
         for half in halves:
             mix(half, half, N // 2)
-        # It reads two ranges as one.
+        # This launch reads two ranges as one.
         mix(y, x)
     engine.waitall(PATIENCE_S)
     assert not left
@@ -136,13 +137,12 @@ def test_what_comes_after_a_host_op_that_is_not_over_is_left_to_it(engine, left)
 
 
 def are_readers_behind_their_writer(engine):
-    """True if the streams of several launches that read an array, whose writer is held, wait for
-    that writer."""
+    """True if launches that read one array wait for its blocked writer."""
     x, *others = (cs.zeros(N, np.int32) for _ in range(5))
     engine.waitall(PATIENCE_S)
     with Latch(cs.Device(0)) as latch:
         writer = engine.push(latch.hold, writes=[x], device=0)
-        # The first follows the writer on its stream; the others go beside it.
+        # The first reader follows the writer on its stream. The other readers use other streams.
         readers = [mix(other, x) for other in others]
         stream, place = writer._point[:2]
         return all(

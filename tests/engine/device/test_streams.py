@@ -1,4 +1,4 @@
-"""Which stream an op gets: behind nothing that it does not depend on, while a stream is free."""
+"""Which stream an op gets: while a stream is free, an op is behind none that it does not need."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def array():
 
 
 def each_kind(mix, x, y):
-    """An op of each kind that reads or writes `x`, and `y` beside it."""
+    """A function for each kind of op that reads or writes `x`; some kinds also use `y`."""
     device = x.device
     return {
         "launch": lambda: mix(x, y, np.int32(1), np.uint32(8)),
@@ -65,9 +65,9 @@ def hold(engine, latch, *things):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("held_kind", KINDS)
 def test_what_is_held_holds_up_nothing_else(engine, latch, mix, kind, held_kind):
-    """Ops that come after the held one, of one kind, and many others of another kind."""
+    """Ops of one kind wait behind the blocked op, and many ops of another kind do not."""
     x, y, a, b = array(), array(), array(), array()
-    # Every stream has work that is over, and nobody knows.
+    # The work on all streams is over, but the engine does not know.
     for _ in range(4 * STREAMS):
         each_kind(mix, array(), array())[kind]()
     cs.Device(0).synchronize()
@@ -81,7 +81,7 @@ def test_what_is_held_holds_up_nothing_else(engine, latch, mix, kind, held_kind)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_readers_of_what_is_held_leave_a_stream_to_the_others(engine, latch, mix, kind):
-    """All streams but one have held work, and many ops read that, each beside the others."""
+    """All streams but one have blocked work, and many independent ops read its results."""
     held = [array() for _ in range(STREAMS - 1)]
     a, b, *targets = [array() for _ in range(2 + 4 * len(held))]
     for x in held:
@@ -103,7 +103,7 @@ def test_what_joins_held_work_and_other_work_goes_to_the_held(engine, latch, mix
     a, b, c = array(), array(), array()
     for x in held:
         hold(engine, latch, x)
-    # On the stream that is left; nobody knows that it is over.
+    # This launch takes the remaining stream. The engine does not know that it is over.
     mix(c, c, np.int32(1), np.uint32(8))
     behind = [mix(c, x, np.int32(1), np.uint32(8)) for x in held]
     mix(a, b, np.int32(1), np.uint32(8)).wait(PATIENCE_S)
@@ -111,7 +111,7 @@ def test_what_joins_held_work_and_other_work_goes_to_the_held(engine, latch, mix
 
 
 def test_a_wait_for_another_librarys_stream_holds_up_only_what_comes_after_it(engine, latch, mix):
-    """More of them than streams, and what comes after them."""
+    """There are more such waits than streams, and ops behind them."""
     behind = []
     for _ in range(2 * STREAMS):
         theirs, x = TheirStream(), array()
@@ -157,7 +157,7 @@ def test_what_shares_a_stream_is_counted(engine, latch, mix):
     for x in arrays:
         hold(engine, latch, x)
     assert shared() == first
-    # What comes after what it shares the stream with is not counted.
+    # Ops behind a stream's shared op do not count.
     for x in arrays:
         mix(x, x, np.int32(1), np.uint32(8))
     assert shared() == first
@@ -181,7 +181,7 @@ def test_streams_do_not_grow_without_need(engine, mix):
 
 
 class Program:
-    """Holds on some arrays, and ops on these and on others."""
+    """Blocked writes of some arrays, and ops on these and on other arrays."""
 
     def __init__(self, holds, ops):
         self.holds, self.ops = holds, ops
@@ -190,7 +190,7 @@ class Program:
         return f"Program({self.holds}, {self.ops})"
 
 
-# What is held, fewer than there are streams; then ops, each on two of six arrays.
+# The number of blocked arrays, below the number of streams; then ops on two of six arrays each.
 programs = st.builds(
     Program,
     st.integers(1, STREAMS - 1),
@@ -226,7 +226,7 @@ def test_in_any_program_what_does_not_depend_on_what_is_held_runs(program):
 
 
 def test_an_engine_that_goes_behind_what_may_be_held_is_found(engine, latch, mix, monkeypatch):
-    """The checker's own test: streams by the number of ops alone."""
+    """The planted bug of this file: the number of ops alone decides the stream."""
     monkeypatch.setattr(
         stream_group.StreamGroup,
         "choose",

@@ -1,7 +1,8 @@
-"""Nobody takes what is in doubt for good, wherever a thread is suspended meanwhile.
+"""No launch ignores that an op is in doubt, wherever a thread is suspended meanwhile.
 
-One thread is suspended at a bytecode of the engine: the one that pushes a launch behind an op in
-doubt, or the one that finds out that this op has failed. The other goes on, and then the first.
+One of two threads is suspended at a bytecode of the engine. The first pushes a launch behind an op
+in doubt. The second finds out that this op has failed. The other thread goes on, and then the
+suspended one.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def heal(engine):
 
 
 class Scene:
-    """A copy from a lost device, which nobody knows to be lost, and a launch that reads it."""
+    """A copy from a lost device, whose loss is not known yet, and a launch that reads the copy."""
 
     def __init__(self, engine, at):
         self.engine = engine
@@ -54,7 +55,7 @@ class Scene:
             mix.prepare(grid=1, block=32, args=(x, x, one, n, one, one))
             for x in (self.y, cs.zeros(N, np.int32, device=1))
         )
-        # From now on their states are known.
+        # The first pushes make the states known.
         self.launch.push()
         self.beside.push()
         cs.waitall(PATIENCE_S)
@@ -69,11 +70,11 @@ class Scene:
         self.copy.exception(PATIENCE_S)
 
     def run(self, suspended, other):
-        """What was overlooked; None if nothing was."""
+        """Returns the overlooked failures, or None if there are none."""
 
         def act():
             with cs.use(self.engine):
-                # It is the planner now, which the short way of a launch asks for.
+                # This push makes the thread the planner, as the short way of a launch requires.
                 self.beside.push()
                 with self.freezer:
                     suspended()
@@ -97,7 +98,7 @@ class Scene:
 
 
 def overlooked(engine, run, points):
-    """What was overlooked at the first of these bytecodes where something was."""
+    """The first finding at one of these bytecodes, or None."""
     for at in points:
         found = run(Scene(engine, at))
         if found:
@@ -106,7 +107,7 @@ def overlooked(engine, run, points):
 
 
 def count(engine, run):
-    """How many bytecodes the thread runs that is to be suspended."""
+    """How many bytecodes the suspended thread runs."""
     scene = Scene(engine, None)
     assert run(scene) is None
     return scene.freezer.points
@@ -123,14 +124,14 @@ def test_a_failure_is_seen_wherever_a_thread_is_suspended(engine, run, request):
 
 
 def _forgets(op):
-    """A failure leaves nothing behind for launches that are under way."""
+    """The planted bug: a failure leaves no trace for launches that are under way."""
     if op._doubt is not None:
         op._doubt.streams.concerns.pop(op, None)
         op._doubt = None
 
 
 def test_a_failure_that_leaves_no_trace_is_overlooked(engine, monkeypatch):
-    # Those where it shows are neighbours: each fifth first, and then the others.
+    # The bytecodes that show the bug are neighbours: try each fifth first, and then the others.
     points = range(1, count(engine, Scene.pusher_suspended) + 1)
     points = sorted(points, key=lambda at: at % 5 > 0)
     monkeypatch.setattr(in_doubt, "resolve", _forgets)

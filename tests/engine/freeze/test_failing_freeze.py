@@ -1,5 +1,4 @@
-"""No push overlooks the failure of an op that another thread is issuing, wherever one of the two is
-suspended meanwhile."""
+"""No push overlooks an op's failure in another thread, wherever one of the two is suspended."""
 
 from __future__ import annotations
 
@@ -25,12 +24,12 @@ ROOM = str(Path(issuing.__file__).parent)
 
 
 def is_issuing(path: str) -> bool:
-    """Where device ops are pushed and issued: elsewhere nothing is looked at twice."""
+    """True for the files that push and issue device ops. Other code looks at nothing twice."""
     return path.startswith(ROOM)
 
 
 class Failed(Exception):
-    """What the op fails with."""
+    """The op's failure."""
 
 
 class Scene:
@@ -74,7 +73,7 @@ class Scene:
         return thread
 
     def reader_suspended(self):
-        """The launch is suspended, and the op before it fails meanwhile."""
+        """The launch is suspended, and meanwhile the op before it fails."""
         other = self.start(self.push_failing, is_frozen=False)
         assert self.is_issuing.wait(PATIENCE_S)
         frozen = self.start(self.push_launch, is_frozen=True)
@@ -86,11 +85,11 @@ class Scene:
         return self.verdict()
 
     def failing_suspended(self):
-        """The op that fails is suspended on its way, and the launch comes meanwhile."""
+        """The failing op is suspended, and meanwhile the launch is pushed."""
         self.gate.set()
         frozen = self.start(self.push_failing, is_frozen=True)
         self.freezer.settle()
-        # A launch that comes first is none of our business.
+        # A launch that precedes the op is not tested here.
         if self.is_issuing.is_set():
             self.start(self.push_launch, is_frozen=False).join(PATIENCE_S)
         self.freezer.release()
@@ -98,7 +97,7 @@ class Scene:
         return self.verdict()
 
     def verdict(self):
-        """What was overlooked; None if nothing was."""
+        """Returns the overlooked failures, or None if there are none."""
         errors = {name: op.exception(PATIENCE_S) for name, op in self.ops.items()}
         self.engine.clear_errors()
         self.engine.close()
@@ -108,7 +107,7 @@ class Scene:
 
 
 def overlooked(run, points):
-    """What was overlooked at the first of these bytecodes where something was."""
+    """The first finding at one of these bytecodes, or None."""
     for at in points:
         found = run(Scene(at))
         if found:
@@ -117,7 +116,7 @@ def overlooked(run, points):
 
 
 def count(run):
-    """How many bytecodes the thread runs that is to be suspended."""
+    """How many bytecodes the suspended thread runs."""
     scene = Scene(None)
     assert run(scene) is None
     return scene.freezer.points
@@ -134,7 +133,7 @@ def test_a_failure_is_seen_wherever_a_thread_is_suspended(run, request):
 
 
 def _mends_late(self, op, error, device, timeline):
-    """The op is issued first, and fails then."""
+    """The planted bug: the op is issued first, and fails afterwards."""
     self.enqueue(op, lambda stream, event: stream.record(event), device, timeline)
     self.ledger.fail(op, error)
 

@@ -1,7 +1,7 @@
-"""Suspend any one thread for ever at any bytecode of the engine, and all others go on.
+"""Suspend any one thread for ever at any bytecode of the engine: all other threads go on.
 
-With --run-slow each of some 25,000 bytecodes is tried, half an hour on a busy machine, or in parts:
-CUDASYNC_FREEZE_PART=3/16 is every sixteenth of them, from the third on.
+With --run-slow each of some 25,000 bytecodes is tried, which takes half an hour on a busy machine.
+CUDASYNC_FREEZE_PART=3/16 tries every sixteenth of them, from the third on.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from helpers.concurrency.freeze_test import PATIENCE_S, Scenario, count_points, 
 
 pytestmark = [pytest.mark.sampled(2), pytest.mark.usefixtures("tracing_ends")]
 
-# As many points of each scenario are tried without --run-slow.
+# The number of points that are tried in each scenario without --run-slow.
 MOST = 25
-# More bytecodes than any scenario has.
+# This number exceeds the bytecodes of any scenario.
 NEVER = 1 << 30
 
-# Of counting the points of a scenario, and taking some.
+# A round counts the points of a scenario, and tries some of them.
 MOST_ROUNDS = 4
 
 
@@ -35,8 +35,8 @@ def suspend_everywhere(
     seed = int(os.environ.get("CUDASYNC_FREEZE_SEED", "0")) or int.from_bytes(os.urandom(2))
     print(f"CUDASYNC_FREEZE_SEED={seed}")
     part, parts = map(int, os.environ.get("CUDASYNC_FREEZE_PART", "1/1").split("/"))
-    # Not all are reached: a thread has more to do at one time, as when they are counted, than at
-    # another. So where few are, they are counted and taken once more.
+    # A thread does not reach all points: it runs more bytecodes at one time than at another. If it
+    # reaches few, the points are counted and chosen again.
     for more in range(MOST_ROUNDS):
         points = count_points(scenario)
         assert points > 20, "the scenario does next to nothing in the engine"
@@ -53,7 +53,7 @@ def suspend_everywhere(
 
 
 def scenarios() -> list[type[Scenario]]:
-    """All in which the one may be taken for asleep."""
+    """The scenarios whose suspended thread may be taken for asleep."""
     rooms = (device, host, unheard)
     known = {each for room in rooms for each in vars(room).values() if isinstance(each, type)}
     return sorted(
@@ -64,7 +64,7 @@ def scenarios() -> list[type[Scenario]]:
 
 @pytest.mark.parametrize("scenario", scenarios())
 def test_who_is_wrongly_taken_to_be_asleep_costs_no_verdict(scenario, monkeypatch):
-    """As on a machine that is so busy that it does nothing for a while."""
+    """The same happens on a machine so busy that a thread does nothing for a while."""
     monkeypatch.setattr(bytecode_freezer, "QUIET_S", 0.0)
     freeze_at(scenario, NEVER)
 
@@ -138,6 +138,6 @@ def test_a_push_suspended_while_it_starts_a_worker_holds_up_nobody(request):
     ],
 )
 def test_what_is_pushed_runs_though_nobody_waits(scenario, request):
-    """A thread is suspended anywhere, and no other one ever waits for an op."""
-    # Each waits for the watchdog: fewer points.
+    """A thread is suspended anywhere, and no other thread ever waits for an op."""
+    # Each point waits for the watchdog, so there are fewer points.
     suspend_everywhere(scenario, request, most=MOST // 3)

@@ -1,4 +1,4 @@
-"""The freeze test can fail: it finds the lock, and whoever else makes others wait."""
+"""The freeze test can fail: it finds locks, and other ways to make threads wait."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Locked:
 
 
 class LockFree:
-    """A queue that has none."""
+    """A queue without a lock."""
 
     def __init__(self) -> None:
         self.items: deque[int] = deque()
@@ -49,7 +49,7 @@ class LockFree:
 
 
 class Announced:
-    """A queue without a lock whose users wait for each other all the same."""
+    """A queue without a lock whose users still wait for each other."""
 
     def __init__(self) -> None:
         self.items: deque[int] = deque()
@@ -67,7 +67,7 @@ class Announced:
 
 
 class Worked(LockFree):
-    """A queue with a worker that does what is put, and a lock only where it has done it."""
+    """A queue with a worker that processes the items, and takes a lock only after each item."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def is_this_file(path: str) -> bool:
 
 
 class Putting(Scenario):
-    """One puts and may be suspended, another puts too."""
+    """One thread puts an item and may be suspended; another thread puts an item too."""
 
     watched = staticmethod(is_this_file)
     make: type[Locked | LockFree | Announced] = LockFree
@@ -127,7 +127,7 @@ class PuttingAnnounced(Putting):
 
 
 class Working(Scenario):
-    """The worker is suspended after the first thing that it did, and another puts."""
+    """The worker is suspended after its first item, and another thread puts an item."""
 
     watched = staticmethod(is_this_file)
 
@@ -149,7 +149,7 @@ class Working(Scenario):
 
 
 class Waiting(Scenario):
-    """One sleeps until the others wake it, and may be suspended before or after."""
+    """One thread sleeps until the others wake it, and may be suspended before or after that."""
 
     sleeps = True
     watched = staticmethod(is_this_file)
@@ -213,7 +213,7 @@ def test_one_who_sleeps_is_suspended_after_it_was_woken_too():
 
 
 def test_without_a_watchdog_what_nobody_waits_for_is_found_not_to_run():
-    """The bug that the scenarios without waits are there for."""
+    """The scenarios without waits exist to find this bug."""
 
     class Impatient(unheard.FallsAsleep):
         patience_s = IMPATIENCE_S

@@ -38,7 +38,7 @@ async def one_turn() -> None:
 
 
 def run(coroutine):
-    """The coroutine's result, within the patience of the test."""
+    """The coroutine's result, with a limit of PATIENCE_S."""
 
     async def within():
         return await asyncio.wait_for(coroutine, PATIENCE_S)
@@ -155,7 +155,7 @@ def test_a_cancellation_that_comes_as_the_op_ends_is_a_result_or_a_cancellation(
 
 
 def test_a_loop_may_end_before_the_op_it_awaited(engine, gate):
-    """Nobody is there to be told: the op finishes, its worker goes on, nothing is reported."""
+    """No task is left to notify: the op finishes, its worker goes on, and no error is reported."""
     ops = [engine.push(held_by(gate)) for _ in range(2)]
     unhandled: list[object] = []
 
@@ -291,7 +291,7 @@ def test_ops_and_awaits_take_turns_for_long(engine):
 
 
 def test_a_loop_with_many_tasks_in_an_op_takes_one_more_worker(engine):
-    """However many of them wait: the worker of the loop is replaced once."""
+    """However many tasks wait, the loop's worker is replaced once."""
     gate, begun, most = threading.Event(), threading.Semaphore(0), []
     now: list[None] = []
 
@@ -309,10 +309,10 @@ def test_a_loop_with_many_tasks_in_an_op_takes_one_more_worker(engine):
         await asyncio.gather(*[one() for _ in range(40)])
 
     loop = engine.push(lambda: asyncio.run(many()))
-    # One worker is the loop's, which another replaces.
+    # The loop keeps one worker, which another worker replaces.
     for _ in range(engine._compute.size):
         assert begun.acquire(timeout=PATIENCE_S)
-    # Who waits looks whether workers are missing; and there would be work for forty.
+    # A waiter checks whether workers are missing, and there is work for forty.
     for _ in range(5):
         engine._compute.rescue()
     gate.set()

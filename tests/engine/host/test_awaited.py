@@ -1,4 +1,4 @@
-"""Pools whose next op the waiting thread runs: by whom ops are run, and that none is forgotten."""
+"""Pools whose next op the waiting thread runs: which thread runs an op, and none is forgotten."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_S = 40
 
 
 class Rig:
-    """An engine with such a pool, whose ops note which thread ran them."""
+    """An engine with a pool of awaited ops. The ops record their threads."""
 
     def __init__(self, engine):
         self.engine = engine
@@ -26,19 +26,21 @@ class Rig:
         self.ran = []
 
     def push(self, fn=None, reads=()):
-        """All from one place, each behind the last."""
+        """Push from this one line of code, each op behind the last."""
         fn = fn or (lambda: self.ran.append(get_ident()))
         return awaited.push(self.engine, fn, "own", reads=reads, writes=[self.order])
 
     def learn(self):
-        """Until the last op was run by who waited for it, and that is known of the place."""
+        """Push until the waiter ran the last op, and the pool has remembered the line of code."""
         while not self.pool.places:
             self.push().wait()
         del self.ran[:]
 
     def put_off(self, make=lambda: None):
-        """A push whose ring was put off, and its function of `make()`: one that comes while the
-        worker is awake is not."""
+        """A push whose ring was put off, and its function `make()`.
+
+        A push that comes while the worker is awake is not put off.
+        """
         while True:
             self.learn()
             fn = make()
@@ -72,7 +74,7 @@ def test_what_nobody_waits_for_is_run_all_the_same_and_not_put_off_again(rig):
 
     rig.put_off(event)
     assert came[-1].wait(PATIENCE_S)
-    # The worker may have been awake, and have come before the watchdog.
+    # The worker may have been awake, and may have run the op before the watchdog.
     rig.push()
     assert not rig.pool.is_put_off
 
@@ -112,7 +114,7 @@ def test_it_waits_for_what_comes_before(rig):
 
 
 class Interrupted:
-    """A function that Ctrl-C comes up in once."""
+    """A function in which Ctrl-C arrives once."""
 
     def __init__(self, *, can_go_on):
         self.can_go_on = can_go_on
@@ -153,7 +155,7 @@ def test_what_reads_a_failure_is_poisoned_and_not_run(rig):
 
 
 def test_one_thread_runs_each_op(rig):
-    """Waiters on several threads, the worker beside them."""
+    """Several threads wait, with the worker beside them."""
     runs = []
 
     def work(number):

@@ -1,4 +1,4 @@
-"""Callbacks of ops: an exception of one is lost, whatever it is, and takes nobody with it."""
+"""Callbacks of ops: an exception of a callback is lost, whatever its type, and harms no thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helpers.concurrency.thread_crew import PATIENCE_S, engine_of
 
 import cudasync as cs
 
-# What ends a thread, a task, a generator, and what is none of these.
+# Exceptions that end a thread, a task or a generator, and a plain exception.
 ENDS = [SystemExit, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, ValueError]
 
 
@@ -30,7 +30,7 @@ def test_a_worker_goes_on_after_a_callback_that_raises(error):
         op.add_done_callback(raiser(error, called))
         gate.set()
         assert called.wait(PATIENCE_S)
-        # Nobody waits for this one: it runs all the same.
+        # No thread waits for this op, but it runs.
         engine.push(ran.set)
         assert ran.wait(PATIENCE_S)
 
@@ -44,7 +44,7 @@ def test_a_stream_is_watched_after_a_callback_that_raises(error):
         try:
             assert called.wait(PATIENCE_S)
         except KeyboardInterrupt:
-            # It was over before: then the callback runs here, and Ctrl-C is this thread's.
+            # The op was over before, so the callback runs here. Then Ctrl-C belongs to this thread.
             assert error is KeyboardInterrupt
         engine.push(lambda stream: None, writes=token, device=0)
         engine.push(ran.set, reads=token)

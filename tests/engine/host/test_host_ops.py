@@ -1,4 +1,4 @@
-"""Host ops: hazards, order, pools, priorities, results. No device is touched here."""
+"""Host ops: hazards, order, pools, priorities, results. No test here touches a device."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_op_returns_its_result(any_engine):
 
 
 class FortyTwo:
-    """Something to call that is no function, and has no name of its own."""
+    """A callable that is no function, and has no name of its own."""
 
     def __call__(self) -> int:
         return 42
@@ -165,7 +165,7 @@ def test_larger_priority_goes_first_among_ready_ops():
     order: list[int] = []
     gate, begun = threading.Event(), threading.Event()
     with cs.Engine(workers=1) as engine:
-        # The only worker is taken before there is anything to choose from.
+        # The only worker is occupied before there is a choice of ops.
         engine.push(held_by(gate, begun))
         assert begun.wait(PATIENCE_S)
         for priority in (0, 5, -3, 5, 1):
@@ -306,7 +306,7 @@ def test_many_threads_push_onto_crossed_variables(engine):
 
 
 def test_a_stand_in_that_leaves_passes_its_work_on():
-    """Stand-ins for blocked workers end when they are too many; no op may be lost with them."""
+    """Surplus stand-ins for blocked workers end, and no op is lost with them."""
     with cs.Engine(workers=2) as engine:
         for _ in range(50):
             gate = threading.Event()
@@ -330,7 +330,7 @@ def test_a_stand_in_that_leaves_passes_its_work_on():
 
 
 def test_what_ends_with_an_op_ends_without_the_engines_lock(any_engine):
-    """A finaliser of the user's may wait for a thread that pushes."""
+    """A user's finaliser may wait for a thread that pushes."""
     ended: list[bool] = []
 
     class Noisy:

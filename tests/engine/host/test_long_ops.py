@@ -1,4 +1,4 @@
-"""Long host ops that release the GIL spread over the workers, and over no more than there are."""
+"""Long host ops that release the GIL are spread over all workers, and add no worker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def engine():
 
 
 def threads_of_a_burst(engine: cs.Engine, data: bytes, ops: int = OPS) -> list[int]:
-    """Which thread ran each op of a graph of ops that hash `data`."""
+    """The thread of each op, in a graph of ops that hash `data`."""
     draw = random.Random(ops)
     variables = [cs.Var() for _ in range(16)]
     threads: list[int] = []
@@ -52,7 +52,7 @@ def threads_of_a_burst(engine: cs.Engine, data: bytes, ops: int = OPS) -> list[i
 
 
 def test_both_workers_take_part_in_every_burst(engine):
-    """Each op ends with another one that runs beside it: one worker would not get through."""
+    """Each op ends only beside another running op, so one worker alone would not finish."""
     for _ in range(BURSTS):
         together, threads = threading.Barrier(2), []
 
@@ -67,7 +67,7 @@ def test_both_workers_take_part_in_every_burst(engine):
 
 
 def test_no_worker_is_added_because_all_is_planned_while_ops_run(engine):
-    """Once nothing is left to plan, planning stands still: that alone is no sign of trouble."""
+    """When all ops are planned, planning stands still. This alone is no sign of trouble."""
     gate, pool = threading.Event(), engine._compute
     try:
         for _ in range(pool.size):
@@ -78,7 +78,7 @@ def test_no_worker_is_added_because_all_is_planned_while_ops_run(engine):
         COMBINER.plan()
         assert len(pool.heap) >= OPS
         assert not COMBINER.unplanned
-        # What whoever waits does once nothing has moved for a while.
+        # A waiter does the same after a while without progress.
         for _ in range(BURSTS):
             pool.rescue()
         assert len(pool.workers) == pool.size
@@ -89,7 +89,7 @@ def test_no_worker_is_added_because_all_is_planned_while_ops_run(engine):
 
 @pytest.mark.usefixtures("tracing_ends")
 def test_a_worker_that_is_suspended_is_replaced_and_then_leaves():
-    """One of two runs an op, the other one is suspended between two ops, and nobody is idle."""
+    """One of two workers runs an op, the other is suspended between two ops, and none is idle."""
     gate, freezer = threading.Event(), Freezer(100, is_engine)
     with without_watchdog(), engine_of(workers=2) as engine:
         pool = engine._compute
@@ -103,14 +103,14 @@ def test_a_worker_that_is_suspended_is_replaced_and_then_leaves():
             engine.push(ran.set)
             never, rounds = threading.Event(), 0
             while not ran.is_set() and rounds < 1000:
-                # What whoever waits does once nothing has moved for a while. However often it is
-                # done, one worker comes of it.
+                # A waiter does the same after a while without progress. However often it does so,
+                # it adds one worker.
                 pool.rescue()
                 rounds += 1
                 never.wait(0.001)
             assert ran.is_set()
-            # A new worker may have been taken for suspended before it came to run anything: then it
-            # is replaced in turn, and leaves before or after its own successor comes.
+            # A new worker may be taken for suspended before it runs anything. Then it is replaced
+            # in turn, and leaves before or after its successor comes.
             assert comes_true(lambda: len(pool.workers) == 3)
             assert len([each for each in pool.workers if not each.successors]) == 2
         finally:
@@ -124,7 +124,7 @@ def test_a_worker_that_is_suspended_is_replaced_and_then_leaves():
 
 
 def test_ops_that_are_shared_out_are_planned_several_at_a_time(monkeypatch):
-    """Who takes one that is ready need not become the combiner for it."""
+    """A worker that takes a ready op need not become the combiner."""
     ops, drains, gate = 100, [], threading.Event()
 
     def counted(worker: worker_module.Worker) -> bool:
@@ -143,7 +143,7 @@ def test_ops_that_are_shared_out_are_planned_several_at_a_time(monkeypatch):
             gate.set()
             for op in left:
                 op.wait(PATIENCE_S)
-            # The waits plan the last few, if at all.
+            # The waits plan at most the last few ops.
             assert len(drains) <= 2 * size + 2 * ops // (draining.SHARE * size)
         gate.clear()
 
@@ -159,9 +159,9 @@ def test_who_finds_another_one_planning_does_not_nap_where_something_is_ready(mo
 
 
 def test_short_ops_go_back_to_leaving_no_trace(engine):
-    """After long ops, so many short ones in a row, and no op gets a record any more."""
+    """Once enough short ops in a row follow long ones, no op gets a record any more."""
     pool = engine._compute
-    # As after a burst of long ops.
+    # This is the state after a burst of long ops.
     pool.spread = sleeping.SPREAD
     variable = cs.Var()
     for _ in range(1000 * sleeping.SPREAD):

@@ -1,4 +1,4 @@
-"""What is pushed inside of an op goes to its own engine, whoever runs or issues it."""
+"""A push inside an op goes to the op's own engine, whichever thread runs or issues the op."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ USED = [2, 4, 6, 8, 10, 12, 14, 16, 36]
 def test_an_op_makes_arrays_uses_them_and_reads_them_on_any_engine(options):
     with engine_of(**options) as engine:
         assert engine.push(made_and_used).result(PATIENCE_S) == USED
-        # Two deep, and beside what was pushed before.
+        # The pushes are nested twice, beside earlier ops.
         x = cs.Var("x")
         ops = [
             engine.push(lambda: engine.push(made_and_used).result(PATIENCE_S), [x], [x])
@@ -90,7 +90,7 @@ def in_its_push(engine, push):
 def behind_a_host_op(engine, push):
     gate, x = threading.Event(), cs.Var("x")
     if engine.mode == "serial":
-        # Nothing waits there.
+        # The serial engine has no waiting ops.
         gate.set()
     engine.push(held_by(gate), writes=[x])
     op = push(reads=[x])

@@ -1,4 +1,4 @@
-"""Worker pools, priorities and back-pressure: who runs next, who is held back, and who never is."""
+"""Worker pools, priorities, back-pressure: which op runs next, and which pushes must wait."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_op_runs_in_the_pool_it_was_pushed_to():
             pool = ("compute", "io", "disk")[index % 3]
             engine.push(lambda p=pool: places[p].add(threading.get_ident()), pool=pool)
         engine.waitall(PATIENCE_S)
-    # Who waits may lend a hand to compute; the others are for ops that block.
+    # A waiting thread may run ops of compute. The other pools are for ops that block.
     assert not places["io"] & places["disk"]
     assert threading.get_ident() not in places["io"] | places["disk"]
     assert not places["compute"] & (places["io"] | places["disk"])
@@ -59,7 +59,7 @@ def test_an_op_runs_in_the_pool_it_was_pushed_to():
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_that_all_wait_are_stood_in_for(workers):
-    """Forty ops, each of which waits for one that is pushed after all of them."""
+    """Each of forty ops waits for an op that is pushed after all of them."""
     inner: list[cs.Op] = []
     are_pushed = threading.Event()
     with engine_of(workers=workers) as engine:
@@ -110,8 +110,8 @@ def test_after_the_stand_ins_no_more_run_at_once_than_there_are_workers():
             most.append(len(running))
             running.discard(index)
 
-        # All of them are behind one gate, so that they become ready together; the test does not
-        # wait for compute, where it might lend a hand.
+        # One gate blocks all ops, so that they become ready together. The test does not wait for
+        # compute, where it might run ops itself.
         gate, x, all_ran = threading.Event(), cs.Var("x"), threading.Event()
         engine.push(held_by(gate), writes=[x])
         with hasty():
@@ -135,7 +135,7 @@ def test_ready_ops_run_by_priority_then_in_the_order_of_their_pushes(seed):
         engine.push(held_by(gate, begun), writes=[x])
         assert begun.wait(PATIENCE_S)
         for index, priority in enumerate(priorities):
-            # Some wait for the op that is held, others only for the worker.
+            # Some ops wait for the blocked op, others only for the worker.
             reads = [x] if chooser.random() < 0.5 else []
             engine.push(partial(order.append, index), reads=reads, priority=priority)
         gate.set()
@@ -159,7 +159,7 @@ def test_an_op_that_becomes_ready_later_still_goes_before_those_it_outranks():
         engine.push(lambda: order.append("other"), priority=1)
         gate.set()
         engine.waitall(PATIENCE_S)
-    # The writer has to come after its readers whatever its rank; the one behind it as well.
+    # The writer must follow its readers, whatever its priority, and its own reader must follow it.
     assert order == ["other", *(f"low {i}" for i in range(5)), "first", "second"]
 
 
@@ -183,7 +183,7 @@ def test_back_pressure_bounds_what_is_unfinished(threads):
         for _ in range(threads):
             crew.start(pusher)
     assert len(finished) == 300 * threads
-    # One more per pusher, which may have been let in together.
+    # Each pusher may exceed the limit by one op, if several are let in together.
     assert max(most) <= limit + threads
 
 
@@ -225,7 +225,7 @@ def test_back_pressure_waits_for_device_work():
         engine.push(lambda: None, reads=[x])
         third: list[cs.Op] = []
         crew.start(lambda: third.append(engine.push(lambda: "third")))
-        # Ops of an engine without a limit are a clock that counts what else goes on.
+        # Ops of an engine without a limit serve as a clock for other activity.
         with engine_of() as other:
             for _ in range(50):
                 other.push(lambda: None).wait(PATIENCE_S)
@@ -260,7 +260,7 @@ def test_an_engine_that_closes_lets_go_of_pushers_held_back():
 
 
 def test_what_becomes_ready_while_its_finder_is_in_an_op_is_taken_by_another():
-    """An op asks until another one is over; what waited for that one need not wait for both."""
+    """An op polls until another op is over. That op's dependent need not wait for the poller."""
     latch, ran = Latch(), threading.Event()
     x, begun = cs.Var("x"), threading.Event()
     with engine_of(workers=2) as engine, latch:
@@ -280,7 +280,7 @@ def test_what_becomes_ready_while_its_finder_is_in_an_op_is_taken_by_another():
 
 
 def test_a_finaliser_on_a_worker_is_not_held_back():
-    """It pushes from the thread that alone could run what it waits for."""
+    """The finaliser pushes from the only thread that could run the ops it would wait for."""
     ran = []
 
     class Resource:
@@ -291,7 +291,7 @@ def test_a_finaliser_on_a_worker_is_not_held_back():
     with engine_of(workers=1, max_in_flight=2) as engine:
         engine.push(Resource)
         for _ in range(1000):
-            # Whoever comes next has the worker let go of the one before, and its result.
+            # The next op makes the worker release the previous op and its result.
             engine.push(int).wait(PATIENCE_S)
             if len(ran) == 4:
                 break
@@ -299,7 +299,7 @@ def test_a_finaliser_on_a_worker_is_not_held_back():
 
 
 def test_who_finds_an_op_ready_inside_of_an_op_rings(monkeypatch):
-    """It may stay in its own op for long, and is not the one to take the other."""
+    """The finder may stay in its own op for long, and another worker must take the ready op."""
     rung: list[bool] = []
     with engine_of(workers=1) as engine:
         pool = engine._compute
@@ -318,7 +318,7 @@ def test_who_finds_an_op_ready_inside_of_an_op_rings(monkeypatch):
 
 @pytest.mark.parametrize("options", [{"trace": True}, {"max_in_flight": 9}, {}])
 def test_an_engine_that_plans_all_before_it_chooses_is_told_to_once(options):
-    """Pools are told by an entry of the heap for nothing, from which a worker looks up."""
+    """A dummy entry in a pool's heap makes a draining worker look up from the log."""
     gate, begun = threading.Event(), threading.Event()
     with engine_of(workers=1, **options) as engine:
         engine.push(held_by(gate, begun))
@@ -332,7 +332,7 @@ def test_an_engine_that_plans_all_before_it_chooses_is_told_to_once(options):
 
 
 def test_a_pool_that_comes_while_the_others_are_told_is_told_too(monkeypatch):
-    """An engine that is ranked, or watched, goes through the pools that there are."""
+    """When an engine becomes ranked or watched, it notifies all its pools."""
     tell = WorkerPool.rank
     with engine_of(workers=1) as engine, monkeypatch.context() as patch:
 

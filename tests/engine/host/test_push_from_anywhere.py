@@ -1,5 +1,7 @@
-"""A push may come from where Python code runs unasked, in the middle of another push: finalisers,
-callbacks of the garbage collector, signal handlers, callbacks of ops."""
+"""A push may come from code that Python runs unasked, in the middle of another push.
+
+Such code is a finaliser, a callback of the garbage collector, a signal handler or an op's callback.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ import cudasync as cs
 
 @contextmanager
 def eager_collector() -> Iterator[None]:
-    """The garbage collector runs at nearly every allocation."""
+    """Run the garbage collector at nearly every allocation."""
     before = gc.get_threshold()
     gc.set_threshold(5, 2, 2)
     try:
@@ -28,7 +30,7 @@ def eager_collector() -> Iterator[None]:
 
 
 class Cycle:
-    """Garbage that only the collector finds; its end calls `at_end`."""
+    """Garbage that only the collector finds. Its finaliser calls `at_end`."""
 
     def __init__(self, at_end) -> None:
         self.me = self
@@ -72,7 +74,7 @@ def test_finalisers_push_while_many_threads_push():
         for variables in ([x, y], [y, x], [y]):
             crew.start(pusher, variables)
         crew.join()
-        # One collection may find another thread in the middle of one, and do nothing.
+        # A collection during another thread's collection does nothing.
         for _ in range(100):
             gc.collect()
             engine.waitall(PATIENCE_S)
@@ -82,7 +84,7 @@ def test_finalisers_push_while_many_threads_push():
 
 
 def test_what_an_op_held_may_push_when_it_goes_with_the_op():
-    """The last reference to it is the op's own: it ends on a worker, between two ops."""
+    """The op has the last reference, so the object ends on a worker, between two ops."""
     x, log = cs.Var("x"), []
 
     class Held:
@@ -138,7 +140,7 @@ def test_a_callback_of_the_collector_may_push():
                 for number in range(200):
                     engine.push(lambda: [[]], reads=[x])
                     if number % 50 == 0:
-                        # A build without a GIL is in no hurry to collect by itself.
+                        # A build without a GIL rarely collects by itself.
                         gc.collect()
         finally:
             gc.callbacks.remove(collected)

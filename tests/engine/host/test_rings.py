@@ -1,4 +1,4 @@
-"""Ops whose functions wait for each other: each waits for what can only end after it."""
+"""Ops that wait for each other in a ring: each waits for an op that can only end after it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import cudasync as cs
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_ops_that_wait_for_each_other_in_a_ring_are_told(count):
-    """Each by its function: nothing that any of them reads or writes says so."""
+    """Each function waits for the next op. No declared read or write shows this."""
     with engine_of(workers=count) as engine:
         ops, meet = [], threading.Barrier(count + 1)
 

@@ -1,8 +1,8 @@
 """Eight threads push at once while the interpreter switches threads all the time.
 
-Every op checks on the spot that nobody else is at what it writes, and that of the ops that its own
-thread pushed before, exactly those have written. What it can not see by itself, the order between
-ops of different threads, is read off the marks that ops leave on their variables.
+Each op checks two things when it runs: no conflicting op uses its variables, and exactly the writes
+that its own thread pushed before it are done. An op cannot see the order between ops of different
+threads. The marks that ops leave on their variables show that order.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ import cudasync as cs
 
 THREADS = 8
 VARIABLES = 12
-# A pushing thread waits for what it pushed so often.
+# A pushing thread waits after so many pushes.
 BURST = 400
 PATIENCE_S = 900.0
 
 
 class Watched:
-    """A variable that notes who is at it and who has been."""
+    """A variable that records its present users and its past users."""
 
     def __init__(self, name: str) -> None:
         self.var = cs.Var(name)
         self.readers: set[int] = set()
         self.writers: set[int] = set()
-        # For each pushing thread, how many of its writes have been done; kept by the writes.
+        # For each pushing thread, the number of its finished writes. The writes update it.
         self.writes_done = [0] * THREADS
-        # Marks, twice the op's key and one more for a write. A list: two reads may append at once,
-        # which an `array` does not stand without a GIL.
+        # Marks: twice the op's key, plus one for a write. Two reads may append at once, so this is
+        # a list: an `array` is unsafe for that without a GIL.
         self.marks: list[int] = []
 
 
 class Pusher:
-    """What one thread pushes, known from its seed."""
+    """The pushes of one thread, determined by its seed."""
 
     def __init__(
         self, index: int, total: int, engine: cs.Engine | Forgetful, watched: list[Watched]
@@ -60,7 +60,7 @@ class Pusher:
         for step in range(self._total):
             ops.append(self._push(step))
             if len(ops) == BURST or step == self._total - 1:
-                # Those before it may go on, but their places in the order are given.
+                # Earlier ops may still run, but their places in the order are fixed.
                 ops[-1].wait(PATIENCE_S)
                 self.numbers.extend(op.number for op in ops)
                 ops.clear()
@@ -85,7 +85,7 @@ class Pusher:
         mine = self.index
         reads = [(self._watched[each], self.writes_pushed[each]) for each in read]
         writes = [(self._watched[each], self.writes_pushed[each]) for each in written]
-        # Who comes second to a variable sees the first: both sign before they look.
+        # The second op on a variable sees the first, because both register before they look.
         alone = {key}
         wrong = self.violations.append
 
@@ -110,9 +110,9 @@ class Pusher:
 
 
 def disorder(watched: Watched, number_of: Callable[[int], int]) -> list[str]:
-    """Where the marks on a variable are not in the order of the pushes, reads together excepted."""
+    """The places where marks on a variable break the order of the pushes. Two reads may swap."""
     found = []
-    # The newest write so far, and the newest read since.
+    # The newest write so far, and the newest read since that write.
     last_write = last_read = 0
     for mark in watched.marks:
         number = number_of(mark >> 1)
@@ -126,7 +126,7 @@ def disorder(watched: Watched, number_of: Callable[[int], int]) -> list[str]:
 
 
 def stress(engine: cs.Engine | Forgetful, total: int) -> list[str]:
-    """Push `total` ops from all threads; what was wrong."""
+    """Push `total` ops from all threads; returns the violations."""
     watched = [Watched(f"v{i}") for i in range(VARIABLES)]
     pushers = [Pusher(i, total // THREADS, engine, watched) for i in range(THREADS)]
     threads = [threading.Thread(target=each.run, daemon=True) for each in pushers]
@@ -164,7 +164,7 @@ def test_pushes_of_eight_threads_keep_every_hazard(total):
 
 
 class Forgetful:
-    """An engine that is not told what every seventh op writes."""
+    """An engine that does not learn the writes of every seventh op."""
 
     def __init__(self, engine: cs.Engine) -> None:
         self.waitall = engine.waitall

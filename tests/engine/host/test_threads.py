@@ -1,4 +1,4 @@
-"""Any number of threads push, wait and close at once: one total order, nothing lost."""
+"""Any number of threads push, wait and close at once: one total order, and no op is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import cudasync as cs
 
 
 class Cell:
-    """A value behind a variable; it notices when two ops are at it at once."""
+    """A value behind a variable. It notices two ops that use it at once."""
 
     def __init__(self, name: str) -> None:
         self.var = cs.Var(name)
@@ -29,7 +29,7 @@ class Cell:
 
 
 def push_crossed(threads: int, pushes: int) -> None:
-    """Each thread pushes onto all three variables, each in another order; every push counts."""
+    """Each thread pushes ops on all three variables, in its own order; every push counts."""
     cells = [Cell(name) for name in "xyz"]
     order: list[tuple[int, int]] = []
 
@@ -76,7 +76,7 @@ def test_crossed_pushes_by_the_hundred_thousand_take_effect_in_one_order():
 
 
 def test_a_read_sees_two_crossed_variables_in_step():
-    """A writes x, y; B writes y, x; whoever reads both finds them equal."""
+    """A writes x, y; B writes y, x. An op that reads both finds them equal."""
     values = {"x": 0, "y": 0}
     x, y = cs.Var("x"), cs.Var("y")
     uneven: list[dict[str, int]] = []

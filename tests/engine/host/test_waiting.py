@@ -95,7 +95,7 @@ def test_any_exception_of_a_function_is_its_ops_and_costs_no_worker(error):
     with engine_of(workers=1) as engine:
         other = engine.push(lambda: None)
         op = engine.push(leave, name="leaver")
-        # Not by a wait, which may run the op here: an interrupt is passed on to who runs it.
+        # A wait might run the op here, and an interrupt is raised in the thread that runs the op.
         ended = threading.Event()
         op.add_done_callback(ended.set)
         assert ended.wait(PATIENCE_S)
@@ -193,7 +193,7 @@ def test_waiters_in_many_threads_each_get_an_error_of_their_own():
 
 
 def test_errors_are_cleared_while_others_push_and_fail():
-    """Whoever has cleared sees no failure of before; a failure never ends an op that is apart."""
+    """After clearing, a thread sees no earlier failure. A failure never ends an independent op."""
     x = cs.Var("x")
     with engine_of(workers=2) as engine, hasty(), Crew() as crew:
 
@@ -229,7 +229,7 @@ def test_whoever_polls_for_all_leaves_nothing_behind():
 
 
 def test_polls_between_pushes_wait_for_each_other_and_end_without_recursion():
-    """Each comes after the one before it, and not after all ops once more."""
+    """Each poll is ordered behind the previous poll, and not behind all ops again."""
     gate, begun, ran = threading.Event(), threading.Event(), []
     with engine_of(workers=1) as engine:
         engine.push(held_by(gate, begun))

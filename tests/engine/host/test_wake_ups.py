@@ -1,7 +1,7 @@
-"""No wake-up is lost: whoever sleeps, worker or waiter, is woken by what it sleeps for.
+"""No wake-up is lost: every sleeping worker or waiter is woken when its condition comes true.
 
-Each step of these programs needs every wake-up of the step before; a lost one is a hang, which
-ends in a TimeoutError. The watchdog would mend it, so it is suspended in all of these.
+Each step of these programs needs every wake-up of the step before. A lost wake-up is a hang, which
+ends in a TimeoutError. The watchdog would repair the loss, so it is suspended in all these tests.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_tens_of_thousands_of_ops_waited_for_at_once_are_never_missed(threads, w
 
 
 def test_a_worker_of_one_never_sleeps_through_a_push():
-    """The result is taken without a wait: only the worker can bring it."""
+    """The test takes the result without a wait, so only the worker can produce it."""
     with engine_of(workers=1) as engine, hasty():
         for _ in range(3000):
             ran = threading.Event()
@@ -66,7 +66,7 @@ def test_a_worker_of_one_never_sleeps_through_a_push():
 
 
 def test_workers_rest_where_the_log_ends_with_a_segment():
-    """Nothing is left to plan behind the SEAL, so nobody is to look for it again and again."""
+    """Behind the SEAL there is nothing to plan, so no worker searches there again and again."""
     with engine_of(workers=1, max_in_flight=9) as engine:
         op = engine.push(lambda: COMBINER.log.tail.seal())
         op.wait(PATIENCE_S)
@@ -77,7 +77,7 @@ def test_workers_rest_where_the_log_ends_with_a_segment():
         while State.ASLEEP not in pool.states.now():
             assert time.monotonic() < deadline, "the worker does not come to rest"
             never.wait(0.001)
-        # And it is there for what comes next.
+        # The worker still wakes for the next op.
         engine.push(lambda: None).wait(PATIENCE_S)
 
 
@@ -91,7 +91,7 @@ def test_two_workers_are_both_woken_for_two_ops():
 
 
 def ready_at_once(pool: str | None, patience_s: float = PATIENCE_S) -> bool:
-    """Three ops that wait for each other become ready together, by the end of one in `pool`.
+    """Three ops that wait for each other become ready together, at the end of an op in `pool`.
 
     False if one of them waits in vain.
     """
@@ -110,7 +110,7 @@ def ready_at_once(pool: str | None, patience_s: float = PATIENCE_S) -> bool:
 
 @pytest.mark.parametrize("pool", [None, "io"])
 def test_ops_that_become_ready_together_find_all_workers(pool):
-    """One ring is given for all of them: who takes one, rings for what is left."""
+    """One ring serves all the ops: a worker that takes an op rings for the rest."""
     assert ready_at_once(pool)
 
 
@@ -124,13 +124,13 @@ def test_a_worker_that_takes_one_and_does_not_ring_for_the_rest_is_found(monkeyp
             ring(pool)
 
     monkeypatch.setattr(WorkerPool, "ring", ring_for_others)
-    # A waiter mends what is lost, too.
+    # A waiter would also repair the loss.
     monkeypatch.setattr(WorkerPool, "rescue", lambda pool: None)
     assert not ready_at_once("io", patience_s=0.3)
 
 
 def test_two_engines_play_ping_pong():
-    """Each op pushes the next one onto the other engine, whose worker is falling asleep."""
+    """Each op pushes the next op onto the other engine, whose worker is falling asleep."""
     with engine_of(workers=1) as one, engine_of(workers=1) as two, hasty():
         has_ended = threading.Event()
 
@@ -145,7 +145,7 @@ def test_two_engines_play_ping_pong():
 
 
 def test_two_threads_play_ping_pong_through_variables():
-    """Each waits for the variable that the other's op writes."""
+    """Each thread waits for the variable that the other thread's op writes."""
     x, y, log = cs.Var("x"), cs.Var("y"), []
     with engine_of(workers=2) as engine, hasty(), Crew() as crew:
         turns = [threading.Semaphore(1), threading.Semaphore(0)]

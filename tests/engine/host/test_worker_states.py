@@ -1,7 +1,7 @@
-"""Workers that change their state while somebody pushes: a push counts on none that has gone.
+"""Workers change state during a push: a push never counts on a worker that has gone.
 
-The watchdog is suspended in all of these: it would mend what is lost. Nor does anybody wait for an
-op, but looks at its effects.
+The watchdog would repair a loss, so it is suspended in all these tests. No test waits for an op: it
+looks at the op's effects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cudasync.engine.host.states import State, States
 from cudasync.engine.log.epoch import STRETCH
 
 ROUNDS = 60
-# Where it is to fail.
+# The patience of tests that expect a loss.
 IMPATIENCE_S = 0.3
 
 
@@ -30,9 +30,9 @@ def _suspended_watchdog():
 
 
 def push_as_one_leaves(monkeypatch: pytest.MonkeyPatch, patience_s: float = PATIENCE_S) -> bool:
-    """A worker is one too many, and something is pushed as it is about to end.
+    """Push while a surplus worker is about to end.
 
-    True if the push counted on it; an assertion if what was pushed never runs.
+    True if the push counted on this worker. An AssertionError if the pushed op never runs.
     """
     ran, inner, begun = threading.Event(), threading.Event(), threading.Event()
     is_over = Slots.is_one_too_many
@@ -50,7 +50,7 @@ def push_as_one_leaves(monkeypatch: pytest.MonkeyPatch, patience_s: float = PATI
             return found
 
         def outer() -> bool:
-            # Who waits is replaced, and then one is too many.
+            # A waiting worker is replaced, and then there is one too many.
             engine.push(held_by(inner, begun)).wait(PATIENCE_S)
             return ran.wait(patience_s)
 
@@ -90,7 +90,7 @@ def test_a_worker_that_leaves_without_a_last_look_is_found(monkeypatch):
 
 
 def begin_long_ops(workers: int, patience_s: float = PATIENCE_S) -> None:
-    """Long ops, each pushed once the one before has begun, behind a backlog of short ones."""
+    """Push long ops behind a backlog of short ops, each when the previous one has begun."""
     with engine_of(workers=workers) as engine:
         gate, begun = threading.Event(), threading.Semaphore(0)
 
@@ -114,13 +114,13 @@ def begin_long_ops(workers: int, patience_s: float = PATIENCE_S) -> None:
 
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_all_workers_come_for_long_ops_that_follow_short_ones(workers):
-    """Who watched while ops were short takes a long one; nobody watches then."""
+    """The worker that watched short ops takes a long op, and then no worker watches."""
     for _ in range(ROUNDS // 4):
         begin_long_ops(workers)
 
 
 def test_a_watcher_that_goes_to_work_without_a_word_is_found(monkeypatch):
-    """The planted bug of the test above: pushes count on the one in the first long op."""
+    """The planted bug of the test above: pushes count on the worker in the first long op."""
     monkeypatch.setattr(States, "uncover", lambda states: None)
     found = ""
     for _ in range(2 * ROUNDS):

@@ -1,4 +1,4 @@
-"""Closing an engine that is in use: each push runs or is refused, and whoever waits is let go."""
+"""Closing an engine in use: each push runs or is refused, and every waiter is released."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import cudasync as cs
 
 
 class Pushers:
-    """Threads that push onto crossed variables until their engine is closed."""
+    """Threads that push ops on crossed variables until their engine is closed."""
 
     def __init__(self, engine: cs.Engine, crew: Crew, count: int) -> None:
         self.engine = engine

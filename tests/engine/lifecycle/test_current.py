@@ -1,4 +1,4 @@
-"""The current engine is a context variable: of the thread, task, op, and innermost block."""
+"""The current engine is a context variable: per thread, task, op and innermost block."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import cudasync as cs
 
 
 def in_a_thread(fn):
-    """What `fn()` returns in a new thread."""
+    """The result of `fn()` in a new thread."""
     results: list[object] = []
     with Crew() as crew:
         crew.start(lambda: results.append(fn()))
@@ -65,7 +65,7 @@ def test_a_block_that_is_left_by_an_exception_gives_back_too():
 
 
 def test_a_block_that_never_began_is_collected_elsewhere_without_a_word():
-    """What Ctrl-C leaves that strikes between making an engine current and the block."""
+    """Ctrl-C may strike after an engine became current and before its block begins."""
     told: list[object] = []
     with engine_of() as engine, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "unraisablehook", told.append)
@@ -78,7 +78,7 @@ def test_a_block_that_never_began_is_collected_elsewhere_without_a_word():
 
 def test_a_thread_starts_with_the_engine_of_the_process_and_its_own_stays_its_own():
     process_engine = cs.engine()
-    # Python's rule for context variables, which free-threaded builds have the other way round.
+    # Python's rule for context variables. Free-threaded builds have the opposite default.
     inherits = getattr(sys.flags, "thread_inherit_context", 0)
     with cs.Engine() as mine:
         assert in_a_thread(cs.engine) is (mine if inherits else process_engine)
@@ -123,7 +123,7 @@ async def in_a_callback(fn):
     return await found
 
 
-# Ways to begin something inside of a block, and whether it is inside.
+# Ways to begin a function inside a block, and whether it counts as inside.
 BEGUN = {
     "a thread": (in_a_thread, False),
     "a timer": (from_a_timer, False),
@@ -151,7 +151,7 @@ def test_what_begins_inside_of_a_block_is_inside_of_it_or_not(begin, inherits, t
     with cs.Engine() as mine, cs.use(mine) if through_use else contextlib.nullcontext():
         assert begin(cs.engine) is (mine if inherits else process_engine)
 
-        # Handed over, it is current there too, and nowhere else.
+        # Code that gets the engine can make it current there, and only there.
         def use_it() -> object:
             with cs.use(mine):
                 return cs.engine()
@@ -211,7 +211,7 @@ def test_tasks_inherit_the_engine_and_keep_their_own():
 
 @pytest.mark.parametrize("mode", ["async", "serial"])
 def test_inside_an_op_its_own_engine_is_current_whoever_runs_it(mode):
-    """Also where a waiting thread lends a hand, or an op of one engine runs one of another."""
+    """This also holds if a waiting thread runs the op, or if an op of another engine runs it."""
     with engine_of(mode=mode) as mine, engine_of(mode=mode) as other:
         x = cs.Var("x")
         assert cs.engine() is other
@@ -272,7 +272,7 @@ def test_an_engine_that_is_entered_twice_closes_at_the_outer_end():
 
 
 def test_a_block_that_another_task_leaves_is_closed_and_raises_what_failed():
-    """As an async fixture is: entered in one task, left in another."""
+    """An async fixture does this: one task enters the block, another leaves it."""
 
     async def fixture():
         with cs.Engine(workers=1) as engine:

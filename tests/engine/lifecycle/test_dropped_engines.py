@@ -1,4 +1,4 @@
-"""An engine that goes out of scope without being closed: its work is done, and no thread stays."""
+"""An engine goes out of scope without being closed: its work is done, and no thread stays."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_an_engine_that_is_dropped_finishes_its_work_and_leaves_no_thread():
     last.wait(PATIENCE_S)
     x.wait(PATIENCE_S)
     assert all(event.wait(PATIENCE_S) for event in have_run.values())
-    # A variable may remember the ops that used it last, and they know their engine.
+    # A variable may remember the last ops that used it, and an op refers to its engine.
     del last, x
     for _ in range(3):
         gc.collect()

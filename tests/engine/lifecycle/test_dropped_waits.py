@@ -1,6 +1,6 @@
 """An event wait that the engine drops: `fifo` lets it pass, `seed=N` and `explore` find it.
 
-The program waits for the whole device, so that the oldest command first is the order of the code.
+The program waits for the whole device, so `fifo` runs its commands in the order of the code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 
 from cudasync.testing import explore
 
-# An op may be planned in either of two places.
+# An op may be planned in either of two places, so there are two bugs.
 BUGS = ("event waits are dropped", "a launch is taken to be behind all streams")
 PROGRAM = f'''
 from helpers.engine_programs.planted_bugs import plant
@@ -85,7 +85,7 @@ def test_a_dropped_wait_is_found_by_a_seed():
 
 
 class Differs(AssertionError):
-    """A program gave something else than it means."""
+    """A program's result differs from its meaning."""
 
 
 def check_all_orders(program, setting, *, most):

@@ -1,4 +1,4 @@
-"""Ctrl-C: what has not begun is dropped, as if the program had been run in turn and stopped."""
+"""Ctrl-C drops the ops that have not begun, as if a serial run had been stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from helpers.repository.subprocesses import run_program
 import cudasync as cs
 
 PATIENCE_S = 20.0
-# More than a worker plans ahead, or looks at between two looks up.
+# More ops than a worker plans ahead, or runs between two checks.
 OPS = 3000
 
 
@@ -70,7 +70,7 @@ def test_a_device_op_behind_a_host_op_is_dropped():
     engine = cs.Engine(workers=1)
     x, began, dropped, issued = cs.Var("x"), threading.Event(), threading.Event(), []
     running = engine.push(held_by(dropped, began), writes=[x])
-    # Else it would be dropped as well.
+    # Otherwise this op would be dropped as well.
     assert began.wait(PATIENCE_S)
     late = engine.push(issued.append, reads=[x], device=cs.Device(0))
     set_once_dropped(engine, dropped)
@@ -93,7 +93,7 @@ def test_left_by_another_exception_it_waits_for_all():
 
 @pytest.mark.parametrize("where", ["with cs.Engine() as engine:", "engine = cs.engine()\nif True:"])
 def test_a_program_ends_soon_after_ctrl_c(where):
-    """Its ops together would take minutes; the one that runs is waited for."""
+    """All its ops together would take minutes. The program waits for the running op only."""
     code, printed = run_program(
         f"""
 x, pushed, never = cs.Var("x"), threading.Event(), threading.Event()

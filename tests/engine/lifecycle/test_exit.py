@@ -1,6 +1,6 @@
-"""The interpreter ends with work in flight: all of it finishes or is given up, nothing is printed.
+"""The interpreter ends with work in flight: the work finishes or is given up, without messages.
 
-An op that is to be in flight at the end waits for the main thread to have ended, so it is.
+An op that must be in flight at the end waits for the main thread to end.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ IN_FLIGHT = {
 
 
 def body_of(*names: str) -> str:
-    """One program that leaves all of these in flight."""
+    """One program that leaves all these kinds of work in flight."""
     works = [
         f"def work_{index}(x, y):\n{textwrap.indent(textwrap.dedent(IN_FLIGHT[name]), '    ')}\n"
         f"    kept.append(locals())\nwork_{index}(cs.Var('x'), cs.Var('y'))\n"
@@ -148,7 +148,7 @@ def body_of(*names: str) -> str:
     return PREPARE + "".join(works)
 
 
-# All at once, in three programs, each of which has a bit of everything in it.
+# All kinds of work, in three programs that mix them.
 @pytest.mark.parametrize(
     ("part", "ending", "code"), [(0, "", 0), (1, "sys.exit(7)", 7), (2, "raise SystemExit", 0)]
 )
@@ -163,7 +163,7 @@ def test_a_program_may_end_with_one_kind_of_work_in_flight(name):
 
 
 def test_host_ops_that_were_pushed_before_the_end_have_run_when_the_program_is_gone():
-    """Closing at exit finishes them: a file that an op writes is whole."""
+    """Closing at exit finishes the ops: a file that an op writes is complete."""
     code, printed = run_program(
         PREPARE
         + """
@@ -177,7 +177,7 @@ for index in range(5):
 
 
 def test_device_ops_that_were_pushed_before_the_end_have_run_when_the_program_is_gone():
-    """Also those that become ready, behind a host op, only while the program ends."""
+    """This includes ops that become ready, behind a host op, only while the program ends."""
     code, printed = run_program(
         PREPARE
         + """
@@ -202,7 +202,7 @@ def test_an_exception_that_ends_the_program_is_all_that_is_told(ending, code, wo
     work = body_of("a long chain of host ops", "ops that fail", "a device op behind a host op")
     got, printed = run_program(f"{work}\n{ending}")
     assert got == code, printed
-    # What Ctrl-C keeps from beginning is told as well.
+    # The program also reports the ops that Ctrl-C dropped.
     told, _, dropped = printed.partition(f"\n{words}\n")
     assert "cudasync" not in told
     assert ("were dropped" in dropped) == (words == "KeyboardInterrupt")

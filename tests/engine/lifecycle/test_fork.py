@@ -1,13 +1,15 @@
-"""A forked child: the parent's ops end in an error there at once, a new engine works, nothing
-hangs, and the parent is none the wiser."""
+"""A forked child: it does not hang, and the parent does not notice it.
+
+In the child, the parent's ops end in an error at once, and a new engine works.
+"""
 
 from __future__ import annotations
 
 import pytest
 from helpers.repository.subprocesses import assert_runs_clean
 
-# `in_child(fn)` forks; the child calls fn and ends by the way of the interpreter, so that its exit
-# handlers run; the parent gets the exit code.
+# `in_child(fn)` forks. The child calls fn and ends through the interpreter, so that its exit
+# handlers run. The parent gets the exit code.
 PREPARE = """
 import warnings
 # The watchdog that tells stacks is a thread, which would be missed by the child; a signal is not.
@@ -69,7 +71,7 @@ engine.close()
 
 
 def test_variables_of_the_parent_are_usable_in_the_child():
-    """What the parent's ops would have written is lost, and said to be; overwriting heals."""
+    """The child reports that the parent's writes are lost. An overwrite heals the data."""
     assert_runs_clean(
         PREPARE
         + """
@@ -133,7 +135,7 @@ assert engine.push(lambda: 1).result(PATIENCE_S) == 1
 
 @pytest.mark.parametrize("forks", [3, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_fork_in_the_middle_of_others_pushes_leaves_a_child_that_works(forks):
-    """Whatever the other threads are in the middle of, they are not there to finish it."""
+    """In the child, the other threads no longer exist to finish their pushes."""
     assert_runs_clean(
         PREPARE
         + f"""
@@ -226,7 +228,7 @@ engine.close()
 
 
 def test_arrays_of_the_parent_are_refused_or_gone_in_the_child_and_whole_in_the_parent():
-    """A CUDA context does not survive a fork; the child must be told, not hang or crash."""
+    """A CUDA context does not survive a fork. The child gets an error, not a hang or crash."""
     assert_runs_clean(
         PREPARE
         + """

@@ -1,8 +1,8 @@
-"""Ctrl-C at any point of any call: everything pushed and returned finishes, and the engine goes on.
+"""Ctrl-C at any point of any call: all returned pushes finish, and the engine goes on.
 
-The points are those of `helpers/concurrency/interrupt_injector.py`, the calls those of
-`helpers/concurrency/interrupt_scenes.py`. A failure prints the line that replays it: `python -m
-helpers.concurrency.interrupt_program LINE`, in `tests/`.
+`helpers/concurrency/interrupt_injector.py` defines the points, and
+`helpers/concurrency/interrupt_scenes.py` defines the calls. A failure prints the line that replays
+it: `python -m helpers.concurrency.interrupt_program LINE`, in `tests/`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def assert_whole_after(*options: str, deadline_s: float) -> None:
     code, printed = run_module(
         "helpers.concurrency.interrupt_program", *options, deadline_s=deadline_s
     )
-    # Where Ctrl-C leaves an engine with ops that had not begun, a line says so.
+    # If Ctrl-C leaves ops that had not begun, the engine prints a line about them.
     told = [
         line for line in printed.splitlines() if not line.startswith("cudasync: left by Ctrl-C")
     ]
@@ -65,7 +65,7 @@ def test_the_engine_is_whole_after_thousands_of_signals():
 
 @pytest.mark.usefixtures("tracing_ends")
 def test_what_traces_is_kept_for_as_long_as_the_interrupter():
-    """CPython 3.11 may call it once more when an interrupt has already ended the tracing."""
+    """CPython 3.11 may call the trace function once more after an interrupt ended the tracing."""
     with Interrupter(0) as interrupter:
         tracing = sys.gettrace()
     assert any(each is tracing for each in vars(interrupter).values())

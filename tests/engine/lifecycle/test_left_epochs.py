@@ -1,7 +1,7 @@
-"""A reference to an old epoch or segment of the log keeps nothing alive that came after it.
+"""A reference to an old epoch or segment of the log keeps no later objects alive.
 
-Each refers to the next one. Whoever looks for the latest needs that, and it is what a frame that is
-kept, with an exception or by a thread that comes no further, keeps as well.
+Each epoch refers to the next one, because threads look for the latest one through it. A frame in an
+exception or in a suspended thread also keeps this reference.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cudasync.engine.log.combiner import Combiner
 from cudasync.engine.log.entries import Forget
 from cudasync.engine.log.epoch import Epoch
 
-# Whatever the number of takeovers.
+# These limits hold for any number of takeovers.
 FEW_EPOCHS = 100
 FEW_SEGMENTS = 6
 NOTHING = Region(0, 0)
 
 
 def take_over(combiner: Combiner, times: int) -> None:
-    """As other threads would, each of which plans an entry."""
+    """Take over as other threads would, each of which plans an entry."""
     for _ in range(times):
         combiner.log.append(Forget(NOTHING))
         combiner.epoch = epochs.succeed(combiner.epoch)
@@ -44,7 +44,7 @@ def in_an_entry(combiner: Combiner) -> object:
 
 
 def on_its_way_in(combiner: Combiner) -> object:
-    """It has won the place, and gone no further."""
+    """A successor that has won the cell, and gone no further."""
     old = combiner.epoch
     new = Epoch(old.number + 1, old, old.segment, old.left)
     old.successor.append(new)
@@ -59,7 +59,7 @@ KEEPERS = [idle, in_an_entry, on_its_way_in, segment]
 
 
 def kept(keeper, before: int) -> tuple[int, int]:
-    """How many epochs and segments it keeps that was got hold of after so many takeovers."""
+    """How many epochs and segments `keeper`'s object keeps, if taken after `before` takeovers."""
     combiner = Rig().planner
     take_over(combiner, before)
     old = keeper(combiner)
@@ -89,9 +89,9 @@ def test_epochs_that_are_not_led_past_what_lies_between_are_found(keeper, monkey
 
 @pytest.mark.parametrize("where", ["enter_op", "reach"])
 def test_a_ctrl_c_that_is_kept_keeps_nothing_of_what_is_pushed_after_it(where):
-    """As a prompt keeps it, and a notebook: in the frames of a push that it came through.
+    """A prompt and a notebook keep Ctrl-C, with the frames of the push that it interrupted.
 
-    In a process of its own: what an earlier test left in the middle of something leads on, too.
+    The test has its own process, because objects that an earlier test left can refer to more.
     """
     assert_runs_clean(
         f"""

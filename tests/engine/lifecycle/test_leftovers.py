@@ -1,4 +1,4 @@
-"""What ops leave behind: nothing but what their variables need, and no thread of a dead engine."""
+"""Ops leave behind only what their variables need, and no thread of a dead engine."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ import cudasync as cs
 from cudasync.engine.log.node import JoinGate, Node
 from cudasync.engine.op import Op
 
-# So many pushes before a wait.
+# The number of pushes before a wait.
 ROUND = 500
 
 
 class Thing:
-    """Something to hold a weak reference to."""
+    """An object for weak references."""
 
 
 def collect() -> int:
-    """Collect what is garbage now; how many objects that were.
+    """Collect all present garbage; returns the number of objects.
 
-    While another thread collects, `gc.collect` does nothing, and that one began before.
+    `gc.collect` does nothing while another thread's earlier collection runs.
     """
     found, begun = 0, gc.get_stats()[2]["collections"]
     while gc.get_stats()[2]["collections"] < begun + 2:
@@ -51,7 +51,7 @@ def blocks() -> int:
 
 
 def is_freed(gone: weakref.ref[Thing], engine: cs.Engine) -> bool:
-    """True once it is gone; a worker on its way to sleep may have it in hand a bit longer."""
+    """True once the object is freed. A worker that falls asleep may keep it a little longer."""
     for _ in range(200):
         engine.push(lambda: None).wait(PATIENCE_S)
         gc.collect()
@@ -61,7 +61,7 @@ def is_freed(gone: weakref.ref[Thing], engine: cs.Engine) -> bool:
 
 
 def push_onto(engine: cs.Engine, variables: list[cs.Var], pushes: int) -> None:
-    """Ops that read two variables and write a third, over all of them again and again."""
+    """Push ops that read two variables and write a third, cycling through all variables."""
     count = len(variables)
     for index in range(pushes):
         reads = [variables[index % count], variables[(7 * index + 3) % count]]
@@ -81,7 +81,7 @@ def test_memory_does_not_grow_with_the_number_of_ops(pushes):
 
 
 def test_memory_does_not_grow_in_a_program_that_never_waits_for_all():
-    """Back-pressure alone bounds what is in flight."""
+    """Only back-pressure bounds the ops in flight."""
     variables = [cs.Var() for _ in range(64)]
     with engine_of(workers=2, max_in_flight=100) as engine:
 
@@ -129,7 +129,7 @@ def test_device_ops_that_have_finished_leave_nothing_behind():
 
 
 def test_ops_that_waited_for_each_other_go_without_the_garbage_collector():
-    """Each has a record, and a plan that knew the op: no ring may be left of them."""
+    """Each op has a record and a plan that refers to the op. No reference cycle may remain."""
     device, x = cs.Device(0), cs.Var("x")
     with engine_of(workers=1) as engine:
         collect()
@@ -143,20 +143,20 @@ def test_ops_that_waited_for_each_other_go_without_the_garbage_collector():
             left = [
                 type(each) for each in gc.get_objects() if isinstance(each, Op | Node | JoinGate)
             ]
-            # A thread that was overtaken may have planned a few of them twice.
+            # A superseded thread may have planned a few ops twice.
             assert len(left) - before < 50
         finally:
             gc.enable()
 
 
 class Refused(Exception):
-    """What an op raises here, and nothing else."""
+    """The one exception that ops raise here."""
 
 
 @pytest.mark.parametrize("device", [None, 0])
 @pytest.mark.parametrize("is_behind", [False, True])
 def test_an_op_that_failed_goes_without_the_garbage_collector(device, is_behind):
-    """Its traceback refers to the frames that it was issued in: none of these may refer to it."""
+    """The traceback refers to the frames that issued the op. None of them may refer to the op."""
 
     def fail(*_: object) -> None:
         raise Refused
@@ -209,7 +209,7 @@ def test_variables_and_arrays_that_come_and_go_leave_nothing_behind():
 @pytest.mark.parametrize("mode", ["async", "serial"])
 @pytest.mark.parametrize("place", ["host", "device"])
 def test_a_function_and_what_it_holds_go_when_the_op_has_finished(mode, place):
-    """Though the op itself is still held, and its variable remembers it."""
+    """The op itself is still referenced, and its variable remembers it."""
     x = cs.Var("x")
     device = cs.Device(0) if place == "device" else None
     with engine_of(mode=mode, workers=1) as engine:
@@ -232,7 +232,7 @@ def test_a_result_goes_with_its_op():
         gc.collect()
         assert gone() is not None
         del op
-        # The variable may remember its last writer until there is another one.
+        # The variable may remember its last writer until the next write.
         engine.push(lambda: None, writes=[x]).wait(PATIENCE_S)
         assert is_freed(gone, engine)
 
@@ -261,17 +261,17 @@ def test_what_a_failed_op_held_goes_too_and_its_dependents_with_it():
         del things
         engine.clear_errors()
         engine.push(lambda: None, writes=[x, y]).wait(PATIENCE_S)
-        # The poisoned one never ran; the other's frame is in the traceback of its error.
+        # The poisoned op never ran. The failed op's frame is in the traceback of its error.
         assert is_freed(gone[1], engine)
         assert is_freed(gone[0], engine)
 
 
 @pytest.mark.parametrize("how", ["host", "device", "launch"])
 def test_a_failure_that_is_kept_keeps_nothing_of_what_comes_after_it(how):
-    """Its traceback refers to frames of the engine, and these to no planner of their moment.
+    """The traceback refers to frames of the engine, which must not refer to a planner.
 
-    In a process of its own: a tracer's look at a frame stays with it, with what the frame has let
-    go of since, and failures of other tests can be come to from here.
+    The test has its own process for two reasons. A frame that a tracer looked at keeps objects that
+    it has released since. Failures of other tests can refer to objects here.
     """
     assert_runs_clean(
         f"""
@@ -314,9 +314,9 @@ def test_a_failure_that_is_kept_keeps_nothing_of_what_comes_after_it(how):
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_an_op_that_runs_for_long_keeps_nothing_of_what_is_pushed_meanwhile(mixed):
-    """The worker that runs it went through the log, and others have taken over from it.
+    """The worker that runs the op went through the log, and other threads have superseded it.
 
-    In a process of its own: what an earlier test left in the middle of something leads on, too.
+    The test has its own process, because objects that an earlier test left can refer to more.
     """
     assert_runs_clean(
         f"""

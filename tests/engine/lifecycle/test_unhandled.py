@@ -1,4 +1,4 @@
-"""A failure that nobody was told of is reported: once, with op, push site, cause and dependents."""
+"""An unseen failure is reported once, with its op, push site, cause and dependents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def engine(request):
 
 @contextlib.contextmanager
 def told():
-    """The reports of what is done inside, as the filter of most programs lets them through."""
+    """The reports inside the block, under the warning filter of most programs."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("default")
         reports: list[cs.UnhandledFailureWarning] = []
@@ -47,7 +47,7 @@ def fail() -> None:
 
 
 def here() -> int:
-    """The line of the call."""
+    """The line number of the call."""
     return inspect.currentframe().f_back.f_lineno
 
 
@@ -70,7 +70,7 @@ def test_closing_reports_what_nobody_waited_for_and_names_all_of_it(engine):
     assert "ValueError: planned" in str(report)
     assert "2 more" in str(report)
     assert WORDS in str(report)
-    # The frames of the program alone.
+    # The trace has the program's frames only.
     assert "in fail" in report.trace
     assert "cudasync" not in report.trace.replace(__file__, "")
 
@@ -84,7 +84,7 @@ def test_the_warning_stands_at_the_push(engine):
     assert [(each.filename, each.lineno) for each in found] == [(__file__, line)]
 
 
-# Each is told of the failure of `op`, which wrote `x`.
+# Each of these calls raises the failure of `op`, which wrote `x`.
 HEARERS = {
     "wait": lambda engine, op, x: op.wait(PATIENCE_S),
     "result": lambda engine, op, x: op.result(PATIENCE_S),
@@ -180,7 +180,7 @@ def test_a_second_engine_of_the_same_place_is_reported_too():
 
 
 def test_one_who_waits_while_the_engine_closes_is_told_and_nobody_else():
-    """It is asleep when the op ends, and the engine may be closed before it is awake."""
+    """The waiter sleeps when the op ends, and the engine may close before the waiter wakes."""
     for _ in range(20):
         engine, gate, waits = cs.Engine(workers=1), threading.Event(), threading.Event()
 
@@ -338,7 +338,7 @@ def test_an_engine_that_is_collected_after_it_has_closed_has_nothing_to_tell():
 
 
 def test_the_checker_of_this_file_finds_a_report_that_is_missing(monkeypatch, engine):
-    """Planted: a failure that counts as handled at once."""
+    """The planted bug: each failure counts as handled at once."""
     monkeypatch.setattr(Failures, "note", lambda self, failure, op: failure.handle())
     engine.push(fail)
     with told() as reports:
@@ -347,7 +347,7 @@ def test_the_checker_of_this_file_finds_a_report_that_is_missing(monkeypatch, en
 
 
 def test_numbers_stay_right_where_an_array_is_overwritten(engine):
-    """Healed data is usable; its failure is still reported."""
+    """Healed data is usable, but its failure is still reported."""
     array = np.zeros(4)
     engine.push(fail, writes=[array])
     engine.push(lambda: array.fill(1), writes=[array]).wait(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Failures that nobody was told of when a program ends, or forks: reported on stderr, once."""
+"""Unseen failures at the end of a program or at a fork are reported on stderr, once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ for number, engine in enumerate(engines):
 
 
 def test_the_end_of_a_program_finds_out_what_a_device_did():
-    """Nobody has asked the device; a kernel has written where nothing is."""
+    """No thread has asked the device, and a kernel has written to unallocated memory."""
     code, printed = run_program(
         """
 module = cs.Module.from_ptx('''
@@ -137,7 +137,7 @@ have_begun.wait(PATIENCE_S)
 
 
 def test_a_device_that_is_first_used_while_the_program_ends_is_there():
-    """Its op waits for a host op until then; it used to fail, and nobody heard of it."""
+    """Until then the device's op waits for a host op. The op used to fail without a report."""
     code, printed = run_program(
         """
 main, x = threading.main_thread(), cs.Var()

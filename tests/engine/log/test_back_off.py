@@ -1,7 +1,7 @@
-"""Who takes over leaves whoever enters an entry the more time, the more often it was begun before.
+"""The more often an entry was begun, the longer other threads wait before they take over.
 
-The adversary is an entry that takes long unless another thread begins with it as well: whoever
-enters it is overtaken in it, unless it is left alone for long.
+The adversary is an entry that takes long unless another thread enters it as well. A thread in this
+entry is superseded there, unless other threads leave it alone for long.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from cudasync.engine.log import back_off
 from cudasync.engine.log.combiner import Combiner
 from cudasync.engine.op import Op
 
-# So long entering the slow op takes at least.
+# Entering the slow op takes at least this long.
 SLOW_S = 0.03
-# Four times the time for each start: the last of these would have minutes.
+# Each start gets four times the time of the last, so the last of these would have minutes.
 MOST_STARTS = 14
-# Where an entry is begun again and again, it ends after so many.
+# An entry that is begun again and again ends after so many starts.
 ENOUGH = 60
 
 Enter = Callable[[Combiner, Op, int, int], None]
 
 
 class Slow:
-    """Has the op of a name entered slowly, and counts how often that is begun."""
+    """Slows the entering of ops named "slow", and counts the starts."""
 
     def __init__(self) -> None:
         self.seconds = SLOW_S
-        # Each is set by the next one.
+        # Each event is set by the next start.
         self.starts: list[threading.Event] = []
         self.enter_op: Enter = Combiner.enter_op
 
@@ -71,7 +71,7 @@ def starts_of_three_who_push(slow: Slow) -> int:
     device, x = cs.Device(0), cs.Var("x")
     with engine_of(workers=1) as engine:
         engine.push(lambda stream: None, device=device).wait(PATIENCE_S)
-        # The worker comes no further, so whoever pushes enters the slow op.
+        # The worker is blocked, so each pusher enters the slow op.
         engine.push(held_by(gate, begun))
         assert begun.wait(PATIENCE_S)
         engine.push(int, writes=[x], name="slow")
@@ -96,13 +96,13 @@ def test_an_entry_that_takes_long_is_begun_a_few_times(slow, starts):
 @pytest.mark.parametrize("starts", PROGRAMS)
 def test_taking_over_without_a_back_off_is_found(slow, starts, monkeypatch):
     monkeypatch.setattr(back_off, "give_way", lambda epoch: None)
-    # However late the others come.
+    # The slow op waits for other threads, however late they come.
     slow.seconds = PATIENCE_S
     assert starts(slow) > MOST_STARTS
 
 
 def test_threads_that_are_suspended_in_one_entry_hold_up_nobody(monkeypatch):
-    """Each in turn has taken over from the one before."""
+    """Each thread in turn has superseded the one before."""
     rig, gate = Rig(), threading.Event()
     rig.log(PROGRAM)
     inside = threading.Semaphore(0)
@@ -131,8 +131,10 @@ def test_threads_that_are_suspended_in_one_entry_hold_up_nobody(monkeypatch):
 
 
 def test_who_is_interrupted_in_an_entry_does_not_give_way_to_itself(monkeypatch):
-    """A finaliser that pushes in the middle of entering, or a Ctrl-C: this thread comes no further
-    by waiting for it."""
+    """A thread that interrupts its own entry, by a finaliser's push or by Ctrl-C, must not wait.
+
+    The thread would wait for itself.
+    """
     rig = Rig()
     rig.log(PROGRAM)
     enter_op = Combiner.enter_op

@@ -1,6 +1,6 @@
-"""Work that never ends, and a program that does: by Ctrl-C, by an exception, by a reset.
+"""Programs with endless work end: by Ctrl-C, by an exception, or by a reset.
 
-Each program ends by itself, and says on one line what was stopped, left or dropped.
+Each program ends by itself, and one line says what was stopped, left or dropped.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ENDINGS = {
         "an exception",
     ),
 }
-# Each body, scheduler and setting of memcheck at least once with each of the others.
+# Each body, scheduler and memcheck setting meets each of the others at least once.
 SETTINGS = [
     ("arithmetic", "fifo", "1"),
     ("arithmetic", "seed=3", "0"),
@@ -93,7 +93,7 @@ def _all_endings() -> list[Any]:
 
 @pytest.mark.parametrize(("what", "scheduler", "memcheck", "ending"), _all_endings())
 def test_a_program_ends_beside_a_kernel_that_does_not(what, scheduler, memcheck, ending):
-    """With its own traceback and exit code, and the kernel, its line and its stream by name."""
+    """The program prints its own traceback, and names the kernel, its line and its stream."""
     body, wanted, how = ENDINGS[ending]
     code, printed = run_program(
         program(body, what),
@@ -104,7 +104,7 @@ def test_a_program_ends_beside_a_kernel_that_does_not(what, scheduler, memcheck,
     )
     assert code == wanted, printed
     assert ("KeyboardInterrupt" if wanted == -2 else "LookupError: of the program") in printed
-    # A slow machine may have more to say, of other work that had not begun.
+    # A slow machine may print more lines, about other work that had not begun.
     (line,) = [each for each in told(printed) if "op 'endless'" in each]
     assert line.startswith(f"cudasync: left by {how}: op 'endless', pushed at ")
     assert "was stopped on device 0 stream " in line
@@ -115,7 +115,7 @@ def test_a_program_ends_beside_a_kernel_that_does_not(what, scheduler, memcheck,
 @pytest.mark.parametrize("scheduler", ["fifo", "threaded"])
 @pytest.mark.parametrize("what", ["arithmetic", "a volatile word"])
 def test_what_follows_a_wait_that_ctrl_c_ended_does_not_wait_for_ever(what, scheduler):
-    """Others' work, clearing errors and a reset come to an end, and the device is whole."""
+    """Other work, `clear_errors` and a reset end, and the device is usable."""
     body = """
 op = begin(1)
 # The push as well: the worker may be there before it returns.
@@ -144,7 +144,7 @@ print(cs.zeros(2).numpy())
 @pytest.mark.parametrize("endless", ["never.wait()", "[None for _ in iter(int, 1)]"])
 @pytest.mark.parametrize("where", ["with cs.Engine(pools={'io': 1}) as engine:", "if True:"])
 def test_one_ctrl_c_ends_a_program_whose_host_op_does_not_end(where, endless, pool):
-    """Python cannot end the thread: the process goes without it, and says what it did."""
+    """Python cannot end the thread. The process ends without it, and says so."""
     body = f"""
 x, pushed, never = cs.Var("x"), threading.Event(), threading.Event()
 engine = cs.Engine(pools={{"io": 1}})
@@ -164,13 +164,13 @@ def slow():
     assert "\nKeyboardInterrupt\n" in printed
     (line,) = told(printed)
     assert line.startswith("cudasync: left by Ctrl-C: op 'slow', pushed at ")
-    # Which of them is first to take it is theirs to settle.
+    # The order in which the workers take ops is not fixed.
     ending = rf"still ran on worker {pool} \d; 3 ops that had not begun were dropped"
     assert re.search(ending + "$", line)
 
 
 def test_a_program_that_ends_beside_an_endless_kernel_says_what_it_waits_for():
-    """Nobody asked for an end: the work is owed. Ctrl-C ends the wait."""
+    """No one asked for an end, so the program waits for the work. Ctrl-C ends the wait."""
     body = """
 begin()
 write = sys.stderr.write
@@ -182,7 +182,7 @@ class Told:
     def flush(self): pass
 sys.stderr = Told()
 """
-    # More than a fast machine gets through before it is told of.
+    # A fast machine does not run so many steps before the line is printed.
     budget = str(1 << 60)
     code, printed = run_program(
         program(body, "arithmetic"),

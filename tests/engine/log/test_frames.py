@@ -1,4 +1,4 @@
-"""What an exception says is kept without its frames, whatever kind of exception it is."""
+"""A kept exception keeps its text without its frames, whatever its type."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class WithTwoArguments(Exception):
 
 
 def caught(error, cause=None):
-    """`error` as whoever catches it has it, with a traceback."""
+    """`error` as a handler catches it, with a traceback."""
     with pytest.raises(type(error)) as found:
         raise error from cause
     return found.value
 
 
 def is_without(error):
-    """True if neither the error nor what it refers to has frames."""
+    """True if neither the error nor any exception that it refers to has frames."""
     inner = [error.__cause__, error.__context__, *vars(error).values()]
     inner += getattr(error, "exceptions", ())
     return error.__traceback__ is None and all(

@@ -1,8 +1,8 @@
-"""No signal passes by an `except` that has to see it.
+"""No signal bypasses an `except` that must see it.
 
-From Python 3.12 on a loop whose body ends with an `if` jumps back by an instruction that belongs to
-no `try`, though the loop stands in one; and a jump back is where signal handlers run. So a Ctrl-C
-that came there left a launch that was claimed and never ended, or a lock that was never released.
+From Python 3.12 on, a loop whose body ends with an `if` jumps back by an instruction outside its
+`try`, and signal handlers run at jumps back. A Ctrl-C there left a claimed launch that never ended,
+or a lock that was never released.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 from helpers.repository.checkout import PACKAGE
 
-# Where it does no harm: threads of ours, in which no signal handler runs; an index that is missing
-# from the words of a failure; a program, and not a library.
+# Harmless files: threads of ours, which run no signal handler; a missing index in the text of a
+# failure; a program that is no library.
 HARMLESS = {
     "engine/host/draining.py",
     "engine/host/worker.py",
@@ -24,7 +24,7 @@ HARMLESS = {
 
 
 def guards(tree: ast.AST) -> Iterator[ast.Try | ast.With]:
-    """What has to see any exception: `finally`, `except BaseException`, `with`."""
+    """The statements that must see any exception: `finally`, `except BaseException`, `with`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.With):
             yield node
@@ -37,14 +37,14 @@ def guards(tree: ast.AST) -> Iterator[ast.Try | ast.With]:
 
 
 def jumps(text: str) -> list[int]:
-    """The lines of jumps back that are outside of what guards them."""
+    """The lines of jumps back that lie outside their guards."""
     found = set()
     for guard in guards(ast.parse(text)):
         for node in (inner for each in guard.body for inner in ast.walk(each)):
             if isinstance(node, ast.For | ast.While) and isinstance(node.body[-1], ast.If):
                 found.add(node.body[-1].lineno)
             elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp):
-                # They have no frame of their own any more.
+                # Comprehensions have no frame of their own any more.
                 found.update(each.iter.lineno for each in node.generators if each.ifs)
     return sorted(found)
 

@@ -1,7 +1,7 @@
-"""Planners that are suspended and overtaken, and then go on, leave the plan that one makes.
+"""Superseded planners that go on leave the same plan as a single planner.
 
 Three threads plan one log. The first is suspended, the second takes over and is suspended, the
-first goes on, the third takes over, and the second goes on. Where they are suspended is drawn.
+first goes on, the third takes over, and the second goes on. The points of suspension are random.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def start(rig: Rig, freezer: Freezer) -> threading.Thread:
 def overtake(
     first_at: int | None, second_at: int | None, planner: Callable[[], Combiner] = Combiner
 ) -> tuple[Freezer, Freezer]:
-    """One run; raises AssertionError when the plan is not what one thread finds."""
+    """One run; raises AssertionError if the plan differs from that of one thread."""
     rig = Rig()
     rig.planner = planner()
     rig.log(PROGRAM)
@@ -70,7 +70,8 @@ def test_overtaken_planners_leave_one_plan(request):
     pairs = PAIRS * (100 if request.config.getoption("--run-slow") else 1)
     for _ in range(pairs):
         at = draw.randint(1, points)
-        # The second does what the first left, so most of its points are there at the start.
+        # The second thread does the first one's remaining work, so most of its points are at the
+        # start.
         overtake(at, draw.randint(1, max(100, points - at)))
     line = f"overtaken planners: {pairs} pairs of {points} bytecodes, seed {seed}"
     request.node.user_properties.append(("explored", line))
@@ -82,7 +83,7 @@ def run_planned(rig: Rig) -> None:
 
 
 def run_unplanned(rig: Rig) -> None:
-    """The ops run where they stand in the log, as a worker does that was overtaken in one."""
+    """The ops run in the order of the log, as on a worker that was superseded inside an op."""
     for op in rig.ops.values():
         assert claim(op, object()) is not None
         rig.ran.append(op.name)
@@ -90,7 +91,7 @@ def run_unplanned(rig: Rig) -> None:
 
 
 def left_alive(run: Callable[[Rig], None], at: int | None) -> tuple[int, Freezer]:
-    """How many ops, nodes and plans are left without the garbage collector, once all have ended.
+    """How many ops, nodes and plans remain without the garbage collector, once all ops have ended.
 
     A planner is suspended, the ops run, and the planner goes on.
     """
@@ -102,10 +103,10 @@ def left_alive(run: Callable[[Rig], None], at: int | None) -> tuple[int, Freezer
     run(rig)
     freezer.release()
     one.join(PATIENCE_S)
-    # What it took for ready once more.
+    # The planner may take an op for ready again.
     rig.run()
     assert sorted(rig.ran) == sorted(PROGRAM)
-    # Who wrote last is remembered.
+    # A variable remembers its last writer.
     for variable in rig.variables.values():
         variable._histories.clear()
     del rig
@@ -141,7 +142,7 @@ def test_what_a_planner_made_that_comes_late_goes_without_the_garbage_collector(
 
 
 class Clears(Combiner):
-    """Takes every op out of the log that it has done with, also when it has been overtaken."""
+    """The planted bug: even a superseded combiner removes its finished entries from the log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +168,7 @@ def test_a_planner_that_clears_what_its_successors_need_is_found():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_must_come_before_is_what_hazards_say(seed):
-    """The oracle of these tests, compared with an op by op reckoning."""
+    """The oracle of these tests, compared with a plain op-by-op calculation."""
     draw = random.Random(seed)
     names = "abcdefgh"
     program = {
@@ -181,7 +182,7 @@ def test_what_must_come_before_is_what_hazards_say(seed):
 
 
 def test_an_entry_whose_drop_pushes_and_plans_is_followed_in_order():
-    """Letting go of an entry runs a finaliser that appends an op and plans, on this very thread."""
+    """The release of an entry runs a finaliser, which appends an op and plans on this thread."""
     rig = Rig()
 
     class Dropped:

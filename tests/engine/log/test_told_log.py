@@ -1,4 +1,4 @@
-"""Who is told by a log hears of each entry once, before anybody else can see it."""
+"""A listener of a log receives each entry once, before any thread can see it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PATIENCE_S = 60
 
 
 def entries_of(log: Log, segment: Segment) -> list[object]:
-    """All that counts from `segment` on."""
+    """All valid entries from `segment` on."""
     found: list[object] = []
     while True:
         found += segment.entries[: segment.end] if segment.is_sealed else segment.entries
@@ -57,7 +57,7 @@ def test_what_came_too_late_for_a_segment_is_told_once():
     first, seen = log.tail, []
     log.tell(seen.append)
     late = log.tail
-    # Another thread seals it, between the look at the tail and the append.
+    # Another thread seals the segment between the read of the tail and the append.
     late.seal()
     late.append("late")
     log.append_again(late, "late")

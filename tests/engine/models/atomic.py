@@ -1,4 +1,4 @@
-"""The atomic operations under every interleaving, and what is wrong with what looks like them."""
+"""The atomic operations under every interleaving, and the bugs of similar code."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TicketsByReadAndAdd(_Taking):
 
 
 class _Putting(Model):
-    """Two threads put one item and take one."""
+    """Each of two threads puts one item and takes one."""
 
     block = "Inbox"
     make: type = Inbox
@@ -100,7 +100,7 @@ class InboxByPeekAndDelete(_Putting):
 
 
 class _Meeting(Model):
-    """Two threads that store, and look at what the other stored."""
+    """Two threads store, and each looks at the other's store."""
 
     block = "meet"
 
@@ -200,7 +200,7 @@ class OfferByInsert(TheFirstAppendWins):
 
 
 class _Arriving(Model):
-    """Three threads arrive, two of them with the same."""
+    """Three threads arrive, two of them for the same name."""
 
     block = "Gate"
     make: type = Gate
@@ -242,7 +242,7 @@ class GateBySetOfTheRest(_Arriving):
 
 
 class _Ringing(Model):
-    """Two sleep, one rings once, and who is woken passes it on: rings do not add up."""
+    """Two threads sleep, one rings once, and the woken thread rings again: rings do not add up."""
 
     block = "Bell"
     make: type = Bell
@@ -284,7 +284,7 @@ class BellThatForgets(_Ringing):
 
 
 class _Rolling(Model):
-    """Two threads strike out what is over, one of them having added what is not."""
+    """Two threads strike out finished items, and one of them then adds a new item."""
 
     block = "Roll"
     make: type = Roll

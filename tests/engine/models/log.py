@@ -1,4 +1,4 @@
-"""The log and its segments under every interleaving, and what is wrong with their likes."""
+"""The log and its segments under every interleaving, and the bugs of similar code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Workers = Sequence[Callable[[], object]]
 
 
 class _Sealing(Model):
-    """Two append to a segment, and one seals it."""
+    """Two threads append to a segment, and one seals it."""
 
     block = "Segment"
     make: type = Segment
@@ -73,7 +73,7 @@ class SegmentWhoseSealersAllThinkTheyAreFirst(_Sealing):
 
 
 class _Logging(Model):
-    """One or two append two entries each, and one begins a new segment."""
+    """One or two threads append two entries each, and another begins a new segment."""
 
     block = "Log"
     make: type = Log
@@ -126,7 +126,7 @@ class LogThatAppendsOnce(_Logging):
 
 
 class _Reading(_Logging):
-    """One appends, one begins a new segment, and one reads and leaves DONE behind."""
+    """One thread appends, one begins a new segment, and one reads and leaves DONE behind."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class _Reading(_Logging):
         return [*super().workers(), self.go_on]
 
     def go_on(self) -> None:
-        """Read on, as far as the log goes now."""
+        """Read to the present end of the log."""
         while True:
             segment = self.segment
             entry = self.peek(segment.entries)

@@ -1,6 +1,7 @@
 """Pushing, planning, finishing, waiting and closing, by two or three threads at once.
 
-Without worker threads, which the explorer could not lead: its own threads do what workers do.
+There are no worker threads, because the explorer cannot control them. Its own threads do their
+work.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Workers = Sequence[Callable[[], object]]
 class _Planning(Model):
     most = 20
     drawn = 8
-    # In the log when it begins.
+    # The ops in the log at the beginning.
     program: ClassVar[dict[str, str]] = {}
 
     def __init__(self) -> None:
@@ -30,7 +31,7 @@ class _Planning(Model):
         self.rig.log(self.program)
 
     def in_order(self) -> bool:
-        """Finish what is left, and see that the ops ran in the order of the log."""
+        """Finish the remaining ops, and check that all ops ran in the order of the log."""
         self.rig.plan_and_run()
         by_number = sorted(self.rig.ops.values(), key=lambda op: op.number)
         assert [op.number for op in by_number] == list(range(1, len(by_number) + 1))
@@ -70,7 +71,7 @@ class TwoPlanners(_Planning):
 
 
 class PushAndComplete(_Planning):
-    """One thread finishes an op while another plans one behind it."""
+    """One thread finishes an op while another plans an op behind it."""
 
     program: ClassVar[dict[str, str]] = {"a": ">x"}
 
@@ -91,8 +92,10 @@ class PushAndComplete(_Planning):
 
 
 class RunAtOnceAndPlan(_Planning):
-    """One thread runs an op that leaves no trace, as a worker that plans does; another takes over
-    meanwhile and plans what comes after it."""
+    """One thread runs an op without a record, as a planning worker does.
+
+    Meanwhile another thread takes over and plans the op behind it.
+    """
 
     program: ClassVar[dict[str, str]] = {"a": ">x", "b": "x>"}
 
@@ -136,7 +139,7 @@ class RunAtOnceThatLooksFirst(RunAtOnceAndPlan):
 
 
 class CompleteAndCompleteBeforeOne(PushAndComplete):
-    """Two threads finish an op each, and a third op comes after both."""
+    """Two threads finish an op each, and a third op is behind both."""
 
     program: ClassVar[dict[str, str]] = {"a": ">x", "b": ">y", "c": "xy>"}
 
@@ -155,9 +158,9 @@ class CompleteAndCompleteBeforeOne(PushAndComplete):
 
 
 class CompleteAndWait(PushAndComplete):
-    """One thread finishes an op while another goes to sleep for it, and never looks again."""
+    """One thread finishes an op while another falls asleep for it, and never looks again."""
 
-    # There are fewer.
+    # This model has fewer interleavings.
     most = 30
 
     def workers(self) -> Workers:
@@ -192,7 +195,7 @@ class WaitThatLooksFirst(CompleteAndWait):
 
 
 class CloseAndPush(_Planning):
-    """One thread closes while another pushes: the op is run or refused, by its place in the log."""
+    """One thread closes while another pushes: the op's place in the log decides if it runs."""
 
     def workers(self) -> Workers:
         return [self.close, self.push]

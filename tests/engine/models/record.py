@@ -1,4 +1,4 @@
-"""Ops that end while others ask for their records and want to be told, under every interleaving."""
+"""Ops end while threads ask for their records and register for the end, in every interleaving."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Asking(Model):
     def __init__(self) -> None:
         self.rig = Rig()
         self.op = self.rig.make("a", ">x")
-        # One list per thread, so that keeping it is not one more thing that they share.
+        # One list per thread: a shared list would be one more shared object.
         self.seen: list[list[Node]] = [[], [], []]
 
     def workers(self) -> Workers:
@@ -30,7 +30,7 @@ class _Asking(Model):
 
     def ask(self, index: int) -> None:
         record = self.of(self.op)
-        # That of an op that is over tells nobody anything, and may be any.
+        # The record of a finished op notifies no thread, and may be any record.
         if not self.op.finished:
             self.seen[index].append(record)
 
@@ -39,7 +39,7 @@ class _Asking(Model):
 
     def holds(self) -> bool:
         if not self.op.finished:
-            # What is kept for agreeing goes with the end of an op.
+            # The entry that makes threads agree on a record is removed at the op's end.
             nodes.finish(self.op)
         assert self.op not in nodes._NODES, "what is kept for agreeing stays behind"
         return len({id(each) for seen in self.seen for each in seen}) <= 1
@@ -56,7 +56,7 @@ class TheFirstRecordMadeWinsUntilTheEnd(_Asking):
 
 
 class TheFirstRecordStaysAfterTheEnd(_Asking):
-    """One asks while another plans and ends the op: its plan can still be looked up."""
+    """One thread asks while another plans and ends the op: the first record remains."""
 
     def workers(self) -> Workers:
         return [lambda: self.ask(0), self.plan_and_end]
@@ -102,7 +102,7 @@ class _Ear:
 
 
 class _Ending(Model):
-    """Two threads want to be told of the end of an op, and one ends it."""
+    """Two threads register for the end of an op, and one thread ends it."""
 
     block = "record.finish"
 
@@ -115,7 +115,7 @@ class _Ending(Model):
         return [lambda: self.register(0), lambda: self.register(1), self.end]
 
     def register(self, index: int) -> None:
-        """As a planner does, and `skip`: append, then look."""
+        """Append, then look, as a planner and `skip` do."""
         ear = self.ears[index]
         nodes.of(self.op).listeners.append(ear)
         if self.op.finished:
@@ -134,7 +134,7 @@ class WhoRegistersLearnsOfTheEnd(_Ending):
 
 
 class WhoRegistersLearnsOfAnEndByTwo(_Ending):
-    """Two threads end the op: one stands in for the other."""
+    """Two threads end the op: one may stand in for the other."""
 
     def workers(self) -> Workers:
         self.ears = self.ears[:1]
@@ -165,7 +165,7 @@ class EndThatTellsFirst(_Ending):
 
 
 class _Calling(_Ending):
-    """One adds a callback while another ends the op: it is called once."""
+    """One thread adds a callback while another ends the op: the callback is called once."""
 
     def __init__(self) -> None:
         super().__init__()

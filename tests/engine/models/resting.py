@@ -1,4 +1,4 @@
-"""Histories that are forgotten and looked for, by a combiner and by one that was overtaken."""
+"""Histories that are forgotten and looked up, by a combiner and by a superseded combiner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Workers = Sequence[Callable[[], object]]
 
 
 class LookAndMake(Model):
-    """A combiner that was overtaken looks for histories, while the next one makes the first."""
+    """A superseded combiner looks for histories while the next combiner makes the first one."""
 
     block = "histories.MADE"
 
@@ -42,13 +42,13 @@ class LookAndMakeMarkedFirst(LookAndMake):
 
 
 class RestAndCopy(Model):
-    """A combiner that was overtaken copies a history, which the next one finds at rest."""
+    """A superseded combiner copies a history that the next combiner finds at rest."""
 
     block = "histories.let_rest"
 
     def __init__(self) -> None:
         self.variable = cs.Var("x")
-        # Of a read that is over, which nobody has to come after.
+        # This finished read has no later op behind it.
         history_of(self.variable, 1).readers.append(object())  # type: ignore[arg-type]
 
     def workers(self) -> Workers:

@@ -1,6 +1,6 @@
-"""CUDASYNC_CHECK=1: blocks, and launches on a stream, are held to what is declared inside.
+"""CUDASYNC_CHECK=1 checks blocks, and launches on a stream, against the declarations inside them.
 
-The mode is a process's from its start, so all cases run in one.
+A process has this mode from its start, so all cases run in one process.
 """
 
 from __future__ import annotations

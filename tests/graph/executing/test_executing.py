@@ -1,4 +1,4 @@
-"""What a launch is: an op that is pushed, in order with all that touches the same, and no more."""
+"""A launch is a pushed op: it is ordered with ops on the same data, and with no other op."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_S = 20.0
 
 
 def recorded(*steps):
-    """A graph of these functions: each with what it writes."""
+    """A graph of these functions, each with the data that it writes."""
     with cs.graph() as g:
         for fn, writes in steps:
             cs.engine().push(fn, writes=writes)
@@ -68,7 +68,7 @@ def test_two_executables_run_side_by_side_on_workers():
 
 
 def test_two_executables_run_side_by_side_on_a_device(latch):
-    """One is held up, and the other gets over."""
+    """One executable is blocked, and the other finishes."""
     x, y = cs.zeros(4, np.int32), cs.zeros(4, np.int32)
     made = []
     for each in (x, y):

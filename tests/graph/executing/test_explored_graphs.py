@@ -19,7 +19,7 @@ REGIONS = Transfer.regions.fget
 
 
 def diamond() -> None:
-    """Two that need one, and one that needs both; recorded, and launched twice."""
+    """Two steps need one step, and one step needs both; recorded, and launched twice."""
     with cs.Engine("serial") as engine, cs.use(engine):
         x, left, right = (cs.DeviceBuffer(4) for _ in range(3))
         out = cs.pinned_empty((2,), np.uint32)
@@ -49,7 +49,7 @@ def diamond() -> None:
 
 
 def operators() -> None:
-    """Temporaries that share memory, beside each other."""
+    """Temporaries that share memory, used beside each other."""
     with cs.Engine("serial") as engine, cs.use(engine):
         x = cs.array(np.arange(4))
         with cs.graph() as g:
@@ -80,7 +80,7 @@ def blocks() -> None:
 
 
 def on_two_devices() -> None:
-    """Steps that take turns on two devices, with the moves in between."""
+    """Steps that alternate between two devices, with the moves between them."""
     turns = count()
     with cs.Engine("serial") as engine, cs.use(engine):
         x = cs.array(np.arange(4))
@@ -102,7 +102,7 @@ def on_two_devices() -> None:
 
 
 def without_the_last(nodes, edges, *rest):
-    """Planted: the last node that comes after several comes after the first of them alone."""
+    """The planted bug: the last node with several predecessors keeps only the first of them."""
     last = max(index for index, before in enumerate(edges) if len(before) > 1)
     fewer = [tuple(e)[: 1 if i == last else None] for i, e in enumerate(edges)]
     return FORWARDS(nodes, fewer, *rest)
@@ -124,7 +124,7 @@ def test_an_edge_that_is_missing_is_found_where_the_usual_order_lets_it_pass(pro
 
 
 def test_a_move_that_nothing_waits_for_is_found(monkeypatch):
-    """Planted: what a move brings is not said to be read by it."""
+    """The planted bug: a move between devices does not declare that it reads its source."""
 
     def reads_nothing(transfer):
         only_read, updated, written = REGIONS(transfer)

@@ -1,4 +1,4 @@
-"""A failure inside of a graph, or before it, reaches what needs it and nothing else, as eagerly."""
+"""A failure inside or before a graph reaches its dependents and nothing else, as in eager work."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_what_does_not_need_what_failed_runs_and_is_whole(program, setting):
 
 
 def whole(*_):
-    """A planted bug: a segment that failed has left all wrong that it writes."""
+    """The planted bug: a failed segment damages all that it writes."""
     return True
 
 
 def unharmed(*_):
-    """A planted bug: nothing in a segment needs what failed before it."""
+    """The planted bug: nothing in a segment depends on an earlier failure."""
     return Damage()
 
 
@@ -73,7 +73,7 @@ def test_half_of_what_a_segment_writes_is_poisoned():
 
 
 def test_what_is_wrong_does_not_grow_with_the_launches():
-    """A poisoned graph that is launched again leaves wrong what it left wrong before."""
+    """Each launch of a poisoned graph damages the same bytes as the first one."""
     x, y = np.zeros(8, np.int32), np.zeros(8, np.int32)
 
     def fail():

@@ -1,4 +1,4 @@
-"""A fault of a device in a graph names the nodes that it may be of, and their places."""
+"""A device fault in a graph names its possible nodes, and where they were recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import cudasync as cs
 from cudasync.engine.hazards.interval_map import Everywhere
 from cudasync.graph.candidates import Candidates
 
-# In pages: far from any memory.
+# The offset in pages, far from any memory.
 FAR, NEAR = np.uint32(1 << 28), np.uint32(0)
 STORE = """
 .version 6.4
@@ -62,7 +62,7 @@ def failed(executable, op):
 
 
 def knows_nodes(error):
-    """Whether the driver's report has the number: a real one's has not."""
+    """True if the driver's report has the node's number. A real driver's report does not."""
     return "of its graph" in error.cause.hint
 
 
@@ -76,7 +76,7 @@ def test_it_is_one_node_where_the_driver_says_which(store):
     error = failed(executable, executable.launch())
     assert f"node 1 (store), recorded at {site}" in error.op
     assert ("one of" in error.op) is not knows_nodes(error)
-    # Whoever reads what it should have written is told the same.
+    # A reader of the node's output gets the same error.
     with pytest.raises(cs.OpError, match=re.escape(site)):
         y.numpy()
 
@@ -142,13 +142,13 @@ def test_a_report_that_names_a_kernel_leaves_out_the_others(store):
         candidates = Candidates.of(executable.nodes, range(1, 3))
     hint = "kernel store, PTX line 3, node {} of its graph, block (0, 0, 0)"
     for number in (0, 1, 7):
-        # A number that another graph's report has is not believed.
+        # A number from another graph's report is not used.
         error = cs.CudaError(700, "ILLEGAL", call="cuGraphLaunch", hint=hint.format(number))
         assert candidates.said_of(error).startswith("node 0 (store)")
 
 
 def test_a_node_that_is_an_op_of_its_own_is_named_too():
-    # A pointer in an integer, which may be any.
+    # The integer may be a pointer to any memory.
     reach = cs.Module.from_ptx(STORE.replace("KERNEL", "reach")).kernel("reach")
     with cs.graph() as g:
         cs.zeros(4, np.int32)

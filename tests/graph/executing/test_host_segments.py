@@ -1,4 +1,4 @@
-"""Functions of the host in a graph: which of them failed, and what a launch of many costs."""
+"""Host functions in a graph: which of them failed, and what a launch of many costs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from cudasync.graph.parts import calling
 from cudasync.graph.parts.calling import AT_ONCE, Calls
 
 PACKAGE = Path(cs.__file__).parent
-# Of ours, for a launch and the wait for it, on the thread that does both (Python 3.11; 2 500 when
-# the waiter planned what a worker runs without a plan).
+# Our bytecodes for a launch and its wait, in the thread that does both. Measured on Python 3.11. It
+# was 2 500 when the waiter planned ops that a worker runs without a plan.
 MOST_BYTECODES = 700
-# Fewer than a round, whole rounds, and some that are left over.
+# Less than a round, whole rounds, and rounds with a remainder.
 COUNTS = (1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE + 3)
 
 
@@ -34,7 +34,7 @@ def is_ours(path: str) -> bool:
 
 
 def recorded(functions, tokens=()):
-    """An executable of these functions, each of which writes a token, the latter in turn."""
+    """An executable of these functions. Each writes a token, and the tokens alternate."""
     with cs.graph() as g:
         for number, fn in enumerate(functions):
             writes = tokens[number % len(tokens)] if tokens else ()
@@ -46,14 +46,14 @@ def fails():
     raise LookupError("as planned")
 
 
-# One has a frame of Python, the others none.
+# The first function has a Python frame, the others have none.
 FAILING = {"Python": fails, "C": [].pop, "partial": partial(int, "x")}
 
 entered = []
 
 
 def around(function, *operands):
-    """Enters something for each call, or once for many."""
+    """Enter a scope for each call, or once for many calls."""
     entered.append(None)
     function(*operands)
 
@@ -66,7 +66,7 @@ def itself(function):
 
 
 def wrong_places(kind, called_by=itself):
-    """Where another function was found to have failed than the one that did."""
+    """The cases in which the wrong function was found to have failed."""
     found = []
     for count in COUNTS:
         for at in {0, count // 2, count - 1}:
@@ -109,7 +109,7 @@ def test_what_takes_many_is_entered_once_if_it_is_around_all():
 
 
 def test_a_function_beside_additions_finds_numpy_as_it_is():
-    """They have NumPy silent, and it is not for what is called between them."""
+    """The additions silence NumPy's warnings, but not for functions that run between them."""
     seen = []
     x = cs.array(np.ones(4, np.float32), device="cpu")
     with cs.graph() as g:
@@ -158,8 +158,10 @@ def test_each_launch_counts_as_a_write_of_each_token():
 
 
 def costs(functions, tokens):
-    """Bytecodes of ours for a launch and the wait for it, again and again. Who waits for longer,
-    since others have the processor, runs more of them."""
+    """Our bytecodes for a launch and its wait, repeatedly.
+
+    A waiter that waits for longer, because others have the processor, runs more of them.
+    """
     with recorded(functions, tokens) as exe:
         for _ in range(200):
             freezer = Freezer(None, is_ours)
@@ -179,9 +181,9 @@ def test_a_launch_costs_the_same_whatever_it_calls_and_writes():
 
 
 def test_tokens_that_were_in_use_are_forgotten_by_a_later_launch():
-    """A launch that had to be planned leaves histories, which each later one would look through.
+    """A launch that had to be planned leaves histories, and later launches would look through them.
 
-    One that comes while the worker still turns to its next op has to be planned, too.
+    A launch during the worker's change to its next op has to be planned, too.
     """
     tokens = [cs.Var(str(number)) for number in range(3)]
     with cs.Engine(workers=1) as engine, recorded([lambda: None] * 3, tokens) as exe:
@@ -189,7 +191,7 @@ def test_tokens_that_were_in_use_are_forgotten_by_a_later_launch():
         engine.push(held_by(gate, begun))
         assert begun.wait(PATIENCE_S)
         first, second = exe.launch(), exe.launch()
-        # It plans all that was pushed.
+        # The statistics plan all pushed ops.
         engine.statistics()
         gate.set()
         for op in (first, second):
@@ -224,9 +226,9 @@ def test_a_prepared_launch_is_ordered_by_a_variable_that_was_forgotten_at_rest()
         for _ in range(3):
             ops.append(launch.push())
             engine.waitall()
-            # Alone, so that nothing is remembered of the variable behind it.
+            # This launch runs alone, so no later history of the variable remains.
             exe.launch().wait(PATIENCE_S)
-            # On the software GPU it has not run when the next one is pushed: nobody waits.
+            # On the software GPU this launch has not run at the next push, because no thread waits.
             ops.append(launch.push())
             exe.launch().wait(PATIENCE_S)
         assert known == [True] * 6
@@ -244,7 +246,7 @@ def test_a_history_of_an_epoch_before_the_one_at_rest_does_not_count():
         epoch = old.epoch + 1
         assert histories.history_of(variable, epoch).rest()
         histories.let_rest(variable, epoch)
-        # As a combiner does that was overtaken long ago.
+        # A combiner that was superseded long ago stores such an entry.
         variable._histories[old.epoch] = old
         assert histories.history_of(variable, epoch + 1).writer is None
         engine.clear_errors()
@@ -266,7 +268,7 @@ def test_a_count_is_no_longer_shared_with_a_token_that_is_gone():
     kept = cs.Var("kept")
     gone = cs.Var("gone")
     counted_together((kept, gone)).next()
-    # As if the next one had its number.
+    # The entry remains as if the next variable had the dead variable's id.
     stale = kept._counts.pop((id(kept), id(gone)))
     fresh = cs.Var("fresh")
     kept._counts[id(kept), id(fresh)] = stale
@@ -279,7 +281,7 @@ def test_an_overtaken_combiner_that_looks_meanwhile_hides_no_history(monkeypatch
     resolved = Resolved(((((), (), ())), (variable,), ()))
 
     class Watched:
-        """Somebody else looks whenever a history was made."""
+        """Another thread looks whenever a history was made."""
 
         _latest = object()
 

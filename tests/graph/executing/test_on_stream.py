@@ -1,4 +1,4 @@
-"""A launch on a foreign stream is behind what the stream holds, and before what follows."""
+"""A launch on a foreign stream is behind the stream's earlier work, and before its later work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def captured(stream):
 
 
 def twice_plus_one(x, *, host=None):
-    """`x` is doubled, on the host `host()` is called, `x` is one more."""
+    """Double `x`, call `host()` on the host, then add one to `x`."""
     with cs.graph() as g:
         x *= 2
         if host is not None:
@@ -93,8 +93,10 @@ STEPS = st.lists(st.sampled_from(["device", "mixed", "x to y", "y to x"]), min_s
 
 
 def differences(steps):
-    """What a stream and graphs that are launched between its copies make of two arrays, where that
-    is not what happens one after the other."""
+    """Wrong values in two arrays after a stream's copies with graph launches between them.
+
+    The expected values are those of a serial run.
+    """
     theirs = cs.Stream()
     x, y = cs.array([1, 2, 3]), cs.array([10, 20, 30])
     a, b = np.array([1, 2, 3]), np.array([10, 20, 30])
@@ -161,7 +163,7 @@ def test_what_can_not_be_between_the_work_of_a_stream_is_said_so(engine):
 
     engine.push(inside, writes=x, device=0).wait()
     assert refused
-    with pytest.raises(cs.RecordingError, match="can not be recorded"), cs.graph():
+    with pytest.raises(cs.RecordingError, match="cannot be recorded"), cs.graph():
         executable.launch(theirs)
     with captured(theirs), pytest.raises(ValueError, match="is being captured"):
         executable.launch(theirs)
@@ -175,7 +177,7 @@ def test_a_stream_that_is_captured_is_neither_taken_over_nor_handed_to():
             cs.take_over(x, after=theirs)
         with pytest.raises(ValueError, match="is being captured"):
             cs.hand_over(x, to=theirs)
-        # The capture is whole, and the array is as it was.
+        # The capture is valid, and the array is unchanged.
         assert x.numpy() == [7]
 
 

@@ -1,4 +1,4 @@
-"""Updates of a graph: what the driver instantiated is changed in place, once nobody launches it."""
+"""Updates of a graph change the driver's executable in place, once no launch uses it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def without_failures(program):
 
 @pytest.fixture
 def one_at_a_time(monkeypatch):
-    """Only the places of now are kept ready, so that each update wants what the one before had."""
+    """Keep only the present arguments ready, so that each update needs the previous executable."""
     monkeypatch.setattr(executable, "MOST_INSTANCES", 1)
 
 
@@ -50,7 +50,7 @@ def updating(x):
 
 
 def test_an_update_to_new_places_instantiates_nothing(x):
-    """Beyond those that were kept ready: eight sets of arguments have an executable each."""
+    """Eight sets of arguments have an executable each. Further sets instantiate nothing."""
     arrays = [cs.zeros(4, np.int32) for _ in range(20)]
     with updating(x) as exe:
         with counted_calls() as calls:
@@ -58,7 +58,7 @@ def test_an_update_to_new_places_instantiates_nothing(x):
                 exe.update(target=each, number=np.int32(number))
                 exe.launch()
                 cs.waitall()
-        # The first had one before.
+        # The first executable existed before.
         assert calls["cuGraphInstantiate"] == 7
         assert "instantiated 8, changed in place 13" in exe.report()
         assert "changed in place for these arguments: 1" in exe.report()
@@ -92,7 +92,7 @@ def test_copies_and_fills_of_another_size_are_changed_in_place():
     cs.memcpy_async(found, target, stream=stream)
     stream.synchronize()
     assert found.tolist() == [2, 2] + [8] * 6
-    # Of another form, whatever its shape is said to be.
+    # A graph of another form under the same name.
     made, changed = kept.executable(cs.Graph(), "a fill and a copy")
     assert not changed
     made.launch(stream)
@@ -110,7 +110,7 @@ def test_launches_that_are_not_issued_keep_what_they_launch(x):
             exe.update(target=each)
             exe.launch()
             assert each.numpy().tolist() == [2] * 4
-        # That of `x` is not free; that of `other` was still the one of now.
+        # The executable of `x` is in use. The executable of `other` was still the present one.
         assert "changed in place 0" in exe.report()
         exe.update(number=np.int32(2))
         assert "changed in place 1" in exe.report()
@@ -121,7 +121,7 @@ def test_launches_that_are_not_issued_keep_what_they_launch(x):
 
 @pytest.mark.usefixtures("one_at_a_time")
 def test_what_the_driver_can_not_change_is_instantiated(x, monkeypatch):
-    """Two that look alike are not for the driver, where a function enqueues other work."""
+    """Two graphs that look equal differ for the driver if a function enqueues other work."""
     seen = []
 
     def enqueue(stream):
@@ -181,7 +181,7 @@ def test_a_graph_that_is_changed_in_place_works_on_its_arguments(program, settin
 
 @pytest.mark.usefixtures("one_at_a_time")
 def test_changing_what_is_yet_to_be_launched_is_found(monkeypatch):
-    """Planted: executables are changed though somebody has them."""
+    """The planted bug: executables are changed while they are in use."""
     monkeypatch.setattr(shelf._Lent, "is_back", True)
 
     @hypothesis_settings(
@@ -196,6 +196,6 @@ def test_changing_what_is_yet_to_be_launched_is_found(monkeypatch):
     def search(program, setting, order):
         assert not rebound_differences(program, setting, order)
 
-    # What was changed too early is launched so in one run and not in another.
+    # A launch of an executable that was changed too early is wrong in some runs only.
     with pytest.raises((AssertionError, Flaky)):
         search()

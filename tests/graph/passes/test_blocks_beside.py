@@ -1,4 +1,4 @@
-"""Blocks beside what else graphs have: arguments, costs, closing, graph functions."""
+"""Blocks together with other features of graphs: arguments, costs, closing, graph functions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What nodes cost, and what a launch would take: paths and schedules by hand-made costs, and a
-launch that measures."""
+"""Costs of nodes and launches: paths and schedules by hand-made costs, and a measured launch."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 import cudasync as cs
 from cudasync.graph.costs import critical_path, estimated
 
-# Each node: what it costs, and which of those before it comes after.
+# Each node: its cost, and the earlier nodes that it depends on.
 DAGS = st.lists(st.tuples(st.integers(0, 9), st.sets(st.integers(0, 7), max_size=3)), max_size=8)
 
 
@@ -31,7 +30,7 @@ def program(dag, device=None):
 
 
 def longest(nodes, costs):
-    """By trying every chain."""
+    """The cost of the longest chain, by trying every chain."""
 
     def ending(node):
         return costs[node] + max(map(ending, node.before), default=0)

@@ -1,4 +1,4 @@
-"""The pass that has a reduction compute what it reduces: the same bits, fewer nodes and bytes."""
+"""The pass that fuses reductions with their operands: the same bits, fewer nodes and bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cudasync.array.reductions import recorded
 from cudasync.graph.passes import fusion
 
 ROWS, COLUMNS = 3, 2050
-# Each name and axis is a kernel or two, more where what is reduced is not contiguous.
+# Each name and axis is one or two kernels, and more if the operand is not contiguous.
 REDUCED = [("sum", None), ("mean", 1), ("max", 0)]
 steps = st.tuples(
     st.sampled_from(REDUCED), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 1)
@@ -27,8 +27,10 @@ def values():
 
 
 def do(program, arrays):
-    """What is left: reductions of `x * x + 1`, some of which is kept, read again, or overwritten
-    meanwhile."""
+    """The results of a program: reductions of `x * x + 1`.
+
+    Some operands are kept, read again, or overwritten meanwhile.
+    """
     kept = []
     for (name, axis), is_turned, is_kept, is_late, which in program:
         x = arrays[which]
@@ -67,7 +69,7 @@ def takes_what_others_need(self, inner, node):
 
 
 def forgets_guides(shape, strides, reduced, *, in_order, guides):
-    """Elements in the order of what is read, not of what was reduced."""
+    """The planted bug: elements are in the order of the inputs, not of the reduction's operand."""
     return AXES_OF(shape, strides, reduced, in_order=in_order)
 
 

@@ -29,7 +29,7 @@ def test_outcome_and_poison_are_eager_with_the_pass_on_and_off(
 
 
 def joins_what_others_need(nodes):
-    """Each is joined with somebody behind it, whatever else that needs, and whoever needs it."""
+    """The planted bug: each node joins a dependent, despite further needs and dependents."""
     return {
         other: node
         for node in nodes
@@ -39,7 +39,7 @@ def joins_what_others_need(nodes):
 
 
 def fails_as_a_whole(self, at, op):
-    """All functions of a segment have failed where one has."""
+    """The planted bug: one failed function makes all functions of its segment fail."""
     for each in range(len(self._steps)):
         FAIL(self, each, op)
 
@@ -70,7 +70,7 @@ def test_a_planted_bug_is_found(where, name, wrong, monkeypatch):
 
 
 def chain(count, calls, fails_at=None):
-    """A graph that calls `count` functions on one array, after each other."""
+    """A graph that calls `count` functions on one array, one after another."""
     x = cs.zeros(4, np.int32, device="cpu")
 
     def call(number):

@@ -135,7 +135,7 @@ def test_parts_of_a_copy_are_one_node():
 
 def test_a_copy_of_pageable_memory_is_joined_with_its_like_alone():
     memory = np.arange(4 * mmap.PAGESIZE, dtype=np.uint8)
-    # Whole pages, of which the first is one that the driver knows.
+    # Whole pages. The driver knows the first one.
     host = memory[-memory.ctypes.data % mmap.PAGESIZE :][: 3 * mmap.PAGESIZE]
     page, x = mmap.PAGESIZE, cs.zeros(host.size, np.uint8)
     driver.cuMemHostRegister(host.ctypes.data, page, 0)

@@ -14,10 +14,10 @@ import cudasync as cs
 from cudasync.array.memory.idle import idle_bytes
 from cudasync.graph.passes import memory, packing
 
-# Sizes that no alignment divides: memory ends with its last byte.
+# Sizes that no alignment divides, so that memory ends with its last byte.
 UNIT = 50
 WITHOUT = ("dead", "fusion", "reductions")
-# `first + second` of so many units; kept by the program if the last is 0.
+# `first + second` of so many units. The program keeps the result if the last number is 0.
 steps = st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 6), st.integers(0, 7))
 programs = st.lists(steps, min_size=2, max_size=14)
 
@@ -25,11 +25,11 @@ programs = st.lists(steps, min_size=2, max_size=14)
 def do(program, arrays):
     arrays, kept = list(arrays), []
     for left, right, units, is_kept in program:
-        # The latest first: programs are deep, not only wide.
+        # Numbers count from the latest array, so that programs are deep and not only wide.
         one, other = arrays[-1 - left % len(arrays)], arrays[-1 - right % len(arrays)]
         size = units * UNIT
         if size > min(len(one), len(other)):
-            # A longer one than both: of an element, and of what the program has from outside.
+            # The result is longer than both: it is made of one element and of an outside array.
             one, other = one[:1], arrays[0]
         arrays.append(one[:size] + other[:size])
         if not is_kept:
@@ -49,7 +49,7 @@ def recorded(program):
 
 
 def differences(program):
-    """What is wrong of the results, and of the order of nodes, which is to be as without."""
+    """Wrong results, and a wrong order of nodes: the pass must not change the order."""
     g, kept = recorded(program)
     with (
         g.instantiate(without=WITHOUT) as exe,
@@ -82,7 +82,7 @@ def never(self, other):
 
 
 def meets_serially(self, other):
-    """Lives by the order of the recording alone."""
+    """The planted bug: the order of the recording alone decides lifetimes."""
     return self.made < other.users.bit_length() and other.made < self.users.bit_length()
 
 
@@ -104,7 +104,7 @@ def test_a_planted_bug_is_found(wrong, monkeypatch):
 
 
 def taken(program):
-    """Bytes for the temporaries of a program, the least that there can be, and all of them."""
+    """Bytes for the temporaries of a program: packed, the least possible, and in total."""
     g, kept = recorded(program)
     plain = g.instantiate(without=(*WITHOUT, "memory"))
     found = memory.temporaries(plain.nodes)
@@ -158,7 +158,7 @@ def test_what_is_not_needed_goes_back_with_the_recording():
 
 
 def test_a_graph_in_a_graph_is_packed_once():
-    """What shares memory already stays together."""
+    """Temporaries that already share memory stay together."""
     g, kept = recorded([*DEEP[:3], *WIDE])
     inner = g.instantiate(without=WITHOUT)
     inner.launch()

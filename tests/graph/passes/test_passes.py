@@ -1,4 +1,4 @@
-"""Each pass leaves results as they are, on random programs of operators; what each does."""
+"""Each pass preserves the results of random programs of operators; and what each pass does."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ COUNT = 3
 
 @dataclass(frozen=True)
 class Step:
-    """`out = left * right + 1`, each a place in the list of arrays; in place where it says so.
+    """`out = left * right + 1`, with operands by place in the list; or an update in place.
 
-    What is new and not kept is a temporary. On a view, all but the first element.
+    A new array that is not kept is a temporary. A view is all elements but the first.
     """
 
     left: int
@@ -39,7 +39,7 @@ STEPS = st.lists(
     max_size=6,
 )
 
-# A temporary is read behind a write of what it was computed from.
+# A temporary is read after a write of its operand.
 LATE = [
     Step(0, 1, in_place=False, is_kept=False, on_view=False),
     Step(0, 1, in_place=True, is_kept=False, on_view=False),
@@ -48,7 +48,7 @@ LATE = [
 
 
 def run(steps, arrays):
-    """Do the steps on arrays of any kind; those that are kept."""
+    """Do the steps on arrays of any kind; returns the kept arrays."""
     arrays, kept = list(arrays), []
     for step in steps:
         left, right = arrays[step.left % len(arrays)], arrays[step.right % len(arrays)]
@@ -138,13 +138,13 @@ def test_a_wrong_fusion_is_found(wrong, monkeypatch):
 
 
 def forgets_nodes_behind(nodes):
-    """Leaves out what makes a temporary, though something reads it."""
+    """The planted bug: it removes nodes that make temporaries, even if a node reads them."""
     left = [n for n in nodes if n.expression is None or not n.expression.is_temporary]
     return left, "planted"
 
 
 def leaves_out_needed_edges(nodes):
-    """Each node comes after the last of those that it needs, and no other."""
+    """The planted bug: each node waits only for the last of the nodes that it needs."""
     made, said = edges.run(nodes)
     for node in made:
         node.before = node.before[-1:]
@@ -173,7 +173,7 @@ def test_a_wrong_pass_is_found(name, wrong, monkeypatch):
 
 
 def orders(executable):
-    """For each node, by its place, all that it comes after, directly or not."""
+    """For each node, by its place, all its direct and indirect predecessors."""
     behind: dict = {}
     for node in executable.nodes:
         behind[node.index] = set().union(
@@ -183,7 +183,7 @@ def orders(executable):
 
 
 def missing_orders(steps):
-    """Where the pass over edges changes what comes after what."""
+    """True if the pass over edges changes the order of nodes."""
     arrays = [cs.array(each) for each in values()]
     with cs.graph() as g:
         kept = run(steps, arrays)

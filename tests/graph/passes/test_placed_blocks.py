@@ -1,4 +1,4 @@
-"""Blocks whose steps were recorded for any device: as a whole on one, or step by step."""
+"""Blocks with steps recorded for any device: placed as a whole on one device, or step by step."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def inside(executable):
 
 
 def moves(executable):
-    """How many copies a launch does by its report, and how many of them stand in blocks."""
+    """The number of copies in a launch's report, and how many of them are in blocks."""
     (said,) = re.findall(r"(\d+) moves of", executable.report())
     return int(said), sum(node.name == "move" for node in inside(executable))
 
 
 def on_device(ordinal):
-    """A choice of that device for all that may be there, blocks as a whole."""
+    """A choice of this device for each step that may run there; blocks are placed as a whole."""
     return lambda places: next((p for p in places if p is cs.Device(ordinal)), places[0])
 
 
 def step_by_step(ordinal):
-    """The same, with the steps of blocks placed one by one."""
+    """The same choice, with the steps of blocks placed one by one."""
     return lambda places: None if None in places else on_device(ordinal)(places)
 
 
@@ -52,7 +52,7 @@ def test_what_lives_through_rounds_is_moved_once(choose):
             x += y
             y += x
     with placed_by(choose), g.instantiate() as executable:
-        # Both come back for who has them.
+        # Both arrays move back for their owners.
         assert moves(executable) == (2, 0)
         assert {node.device for node in inside(executable)} == {cs.Device(1)}
         for _ in range(2):
@@ -65,8 +65,10 @@ def test_what_lives_through_rounds_is_moved_once(choose):
 
 
 def test_what_a_round_takes_from_elsewhere_is_moved_in_each():
-    """Two steps on two devices hand a value to each other: the report counts that for each round,
-    and what is moved before and behind the loop once."""
+    """Two steps on two devices pass a value to each other.
+
+    The report counts these moves for each round, and the moves before and behind the loop once.
+    """
     turns = cycle([1, 2])
 
     def by_turns(places):
@@ -101,7 +103,7 @@ def test_a_temporary_of_a_round_stays_where_it_is_made():
 
 
 def test_a_loop_goes_to_another_device_with_its_flag():
-    """So it is a conditional node of that device, and nobody waits between its rounds."""
+    """The loop is a conditional node of that device, and no thread waits between its rounds."""
     with cs.graph() as g:
         x, count = full(0), full(ROUNDS, 1)
         with g.while_loop(count):
@@ -164,7 +166,7 @@ def test_a_function_of_the_host_in_a_loop_finds_what_it_needs_at_home():
 
 
 def test_loops_that_need_nothing_of_each_other_go_to_several_devices():
-    """By what they take, with all of their rounds: one round would not be worth a copy."""
+    """The choice counts the time of all rounds. A single round would not be worth a copy."""
 
     def recorded(rounds):
         with cs.graph() as g:
@@ -183,7 +185,7 @@ def test_loops_that_need_nothing_of_each_other_go_to_several_devices():
     with often.instantiate() as executable:
         every = {cs.Device(each) for each in range(cs.device_count())}
         assert {node.device for node in inside(executable)} == every
-        # One for each that is not at home: what the program has comes back.
+        # There is one move for each loop away from home, because the program keeps the results.
         assert moves(executable) == (cs.device_count() - 1, 0)
 
 

@@ -1,4 +1,4 @@
-"""Steps that were recorded for any device: the same results wherever they are, and placed well."""
+"""Steps recorded for any device: the same results on any device, and a good placement."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def test_results_are_numpys_with_the_pass_on_and_off(program, is_on):
 
 
 def nothing_moved(self, piece, parts, source, target, node):
-    """A move is left out."""
+    """The planted bug: a move is left out."""
 
 
 def reads_alone(node):
-    """What a step writes in part it is taken to write whole."""
+    """The planted bug: a step that writes a part counts as writing the whole."""
     only_read, updated, _ = node.hazards[0]
     return moves.named((*only_read, *updated))
 
 
 def none_written(node):
-    """What others have of it is taken to be what it is now."""
+    """The planted bug: copies on other devices stay valid after a write."""
     return []
 
 
@@ -77,18 +77,18 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     def search(program, seed):
         assert not placed_differences(program, seed, times=1)
 
-    # Flaky: what a wrong order gives may be right when the example is run again.
+    # Flaky: a wrong order may give the right result when Hypothesis runs the example again.
     with pytest.raises((AssertionError, Flaky)):
         search()
 
 
 def everything_on(device):
-    """A choice of that device for all that may be there."""
+    """A choice of this device for each step that may run there."""
     return lambda places: next((p for p in places if p is cs.Device(device)), places[0])
 
 
 def parts(executable):
-    """How many nodes each device has, copies between devices apart."""
+    """The number of nodes on each device, without copies between devices."""
     on = [n.device.ordinal for n in executable.nodes if n.device is not None and n.name != "move"]
     return [on.count(each) for each in range(cs.device_count())]
 
@@ -98,7 +98,7 @@ NUMBERS = re.compile(r"(\d+) moves of (\d+) bytes, in ([\d.]+) us instead of ([\
 
 
 def wide(count):
-    """Chains that need nothing of each other, each with one number as its result."""
+    """Independent chains, each with one number as its result."""
     totals = []
     for number in range(count):
         x = xp.full((LARGE,), number + 1, dtype=xp.float32, device=cs.ANY)
@@ -118,7 +118,7 @@ def test_what_is_wide_spreads():
         assert "placement: left out" in alone.report()
         line = next(s for s in executable.report().split("\n") if s.startswith("placement"))
         moves_of, size, spread_us, together_us = map(float, NUMBERS.search(line).groups())
-        # Four totals at least, and nothing large.
+        # At least the four totals move, and nothing large.
         assert moves_of >= 4
         assert size < 1000
         assert spread_us < 0.6 * together_us
@@ -140,7 +140,7 @@ def test_a_chain_stays_together():
 
 
 def test_what_moving_costs_more_than_it_saves_is_not_moved():
-    """Small work on large arrays that are on one device."""
+    """Small work on large arrays of one device stays there."""
     arrays = [cs.zeros(LARGE, np.float32) for _ in range(4)]
     with cs.graph() as g:
         for each in arrays:
@@ -157,7 +157,7 @@ def measured():
 
 
 def test_measured_costs_decide(measured):
-    """The same program is spread once its kernels are known to take long."""
+    """The same program is spread over devices once its kernels are known to take long."""
     kernel = cs.Module.from_ptx(PTX).kernel("mix")
     with cs.graph() as g:
         made = [cs.zeros(SIZE, np.int32, device=cs.ANY) for _ in range(6)]
@@ -250,7 +250,7 @@ def test_arguments_and_updates_reach_what_was_moved():
 
 
 def test_a_named_device_is_what_it_is():
-    """What reads an array of a device that was named is done there."""
+    """A step that reads an array of a named device runs on that device."""
     x = cs.array(np.arange(SIZE, dtype=np.int32))
     with cs.graph() as g:
         y = xp.full((SIZE,), 2, dtype=xp.int32, device=cs.ANY)

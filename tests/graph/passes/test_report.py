@@ -1,4 +1,4 @@
-"""What a report says of each pass: nodes, edges, bytes and estimated time, before and after it."""
+"""The report of each pass: nodes, edges, bytes and estimated time, before and after the pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where HEFT places tasks, and when they are done."""
+"""HEFT's placement of tasks, and their ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_a_device_that_is_slower_gets_less():
 
 
 def test_a_step_fills_the_first_gap_that_is_long_enough():
-    """The long one has to wait for a copy: the short one, ranked last, goes before."""
+    """The long task waits for a copy. The short task has the last rank, and runs before it."""
     long = Task({0: 5.0}, needs=[(1, 3)])
     short = Task({0: 2.0})
     found = schedule.scheduled([long, short], float)

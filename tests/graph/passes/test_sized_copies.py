@@ -1,4 +1,4 @@
-"""Copies of so many elements, which a graph's argument may say; and arguments that nothing has."""
+"""Copies whose number of elements is an argument of the graph; and unused arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sized(first, target, source):
 
 
 def differences(counts):
-    """Where a graph whose copy changes its size does otherwise than NumPy."""
+    """The counts for which a graph with a copy of variable size differs from NumPy."""
     target, source = cs.zeros(SIZE, np.int32), cs.array(np.arange(10, 10 + SIZE, dtype=np.int32))
     expected = np.zeros(SIZE, np.int32)
     found = []

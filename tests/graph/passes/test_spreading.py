@@ -1,4 +1,4 @@
-"""When functions of the host become ops of their own: where several workers are worth it."""
+"""When host functions become separate ops: where several workers pay off."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIDDLING_S = (SHORT_S + LONG_S) / 2
 
 
 class Clock:
-    """Time that passes only in functions."""
+    """A clock that advances only in functions."""
 
     def __init__(self):
         self.now = 0.0
@@ -42,7 +42,7 @@ def clock(monkeypatch):
 
 
 def recorded(clock, before, seconds, without=()):
-    """A function for each, which takes so long and comes after those of these numbers."""
+    """A graph of functions that take `seconds`, each behind the functions with these numbers."""
     tokens = [cs.Var(str(number)) for number in range(len(before))]
 
     def takes():
@@ -58,14 +58,14 @@ SHAPES = {
     "independent": [()] * 6,
     "fork": [(), (0,), (0,), (0,), (0,), (1, 2, 3, 4)],
     "chain": [(), (0,), (1,), (2,)],
-    # Two of them can be done at once, and all others not.
+    # Two of the functions can run at once, and no others.
     "tail": [(), (0,), (0,), (1, 2), *((number,) for number in range(3, 20))],
 }
 WIDE = ("independent", "fork")
 
 
 def launches_until_spread(clock, shape, seconds):
-    """After how many launches; None if it is not after five."""
+    """The number of launches until the functions are spread; None if it exceeds five."""
     with cs.Engine(workers=2), recorded(clock, SHAPES[shape], seconds) as exe:
         (part,) = exe.parts
         for count in range(1, 6):
@@ -109,14 +109,14 @@ def test_the_time_of_several_workers_is_that_of_an_op_for_each_node():
         assert len(nodes) == 6
         seconds = dict.fromkeys(nodes, 1.0)
         assert together(nodes, seconds, 1) == pytest.approx(6 * (1 + OP_S))
-        # The first, twice two of four, the last.
+        # The first function, two rounds of two, then the last function.
         assert together(nodes, seconds, 2) == pytest.approx(4 * (1 + OP_S))
         assert together(nodes, seconds, 9) == pytest.approx(3 * (1 + OP_S))
         assert together(nodes, seconds, 2) < MOST * 6
 
 
 def spread_in_the_end(clock, monkeypatch, launch_s):
-    """Whether six functions are still spread once launches have taken so long, spread."""
+    """True if six functions are still spread after spread launches took `launch_s`."""
     seconds = 6 * MIDDLING_S
     monkeypatch.setattr(spreading, "_elapsed", lambda times: launch_s * seconds)
     with cs.Engine(workers=2), recorded(clock, SHAPES["independent"], MIDDLING_S) as exe:
@@ -171,7 +171,7 @@ def test_the_most_urgent_come_first_and_none_before_what_it_needs(steps):
 
 
 def ways(nodes, seconds):
-    """Of each node how long the longest way to the end is, by looking at all."""
+    """The length of each node's longest path to the end, by trying all paths."""
 
     def way(node):
         behind = [other for other in nodes if node in other.before]

@@ -1,4 +1,4 @@
-"""The pass that puts nodes on streams: the first is the critical path, and no order is changed."""
+"""The pass that assigns streams: the first stream is the critical path, and the order stays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cudasync.graph.device_graph import device_graph
 from cudasync.graph.figures import bytes_of, seconds_of
 from cudasync.graph.passes import PASSES, streams
 
-# The target of each step, and what it is made of: places in a list of arrays of several sizes.
+# The target and the operand of each step: places in a list of arrays of several sizes.
 STEPS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12)
 SIZES = (10, 1_000_000, 100_000, 400_000, 100)
 FUSES = ("fusion", "dead", "memory")
@@ -25,7 +25,7 @@ SEARCH = settings(
 
 
 def executable(steps, without=()):
-    """A graph of kernels that touch memory, and do nothing worth the name: it is not launched."""
+    """A graph of kernels that access memory without useful results. It is never launched."""
     arrays = [cs.empty(size, np.float32) for size in SIZES]
     with cs.graph() as g:
         for target, source in steps:
@@ -35,7 +35,7 @@ def executable(steps, without=()):
 
 
 def orders(exe):
-    """For each node, by its place, all that it comes after, directly or not."""
+    """For each node, by its place, all its direct and indirect predecessors."""
     behind: dict = {}
     for node in exe.nodes:
         behind[node.index] = set().union(*({o.index} | behind[o.index] for o in node.before))
@@ -48,7 +48,7 @@ def changed_orders(steps):
 
 
 def detours(steps):
-    """How the first stream differs from the longest way through the program."""
+    """The difference between the first stream and the longest path through the program."""
     with executable(steps) as exe:
         first = [node for node in exe.nodes if not node.stream]
         longest = max(streams.remaining(exe.nodes).values())
@@ -70,7 +70,7 @@ def test_the_first_stream_is_the_longest_way(steps):
 
 
 def takes_streams_for_an_order(nodes):
-    """Planted: of two nodes on one stream the later would come after the other anyway."""
+    """The planted bug: a stream is taken to order its nodes without an edge."""
     made, said = streams.run(nodes)
     for node in made:
         node.before = tuple(other for other in node.before if other.stream != node.stream)
@@ -78,7 +78,7 @@ def takes_streams_for_an_order(nodes):
 
 
 def follows_anybody(nodes, left):
-    """Planted: the least urgent goes on with the stream."""
+    """The planted bug: the least urgent node continues the stream."""
     found = FOLLOWERS(nodes, left)
     return {node: behind[::-1] for node, behind in found.items()}
 
@@ -110,12 +110,12 @@ def test_a_detour_is_found(monkeypatch):
         search()
 
 
-# Two steps over a million elements, beside one over ten; both are needed in the end.
+# Two steps over a million elements, beside one over ten; the last step needs both.
 FORK = [(1, 1), (1, 1), (0, 0), (2, 1), (2, 0)]
 
 
 def driver_priorities(exe):
-    """Of each kernel in the driver's graph, in the order of adding."""
+    """The priority of each kernel in the driver's graph, in the order of adding."""
     found = []
 
     def ready(graph):

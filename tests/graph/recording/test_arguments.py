@@ -1,4 +1,4 @@
-"""Arguments of a graph: launched with other arrays, numbers and functions than were recorded."""
+"""Arguments of a graph: launches with other arrays, numbers and functions than were recorded."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_arrays_numbers_and_functions_are_replaced(axpy):
         exe.launch()
         assert y.numpy().tolist() == [10, 12, 14, 16]
         assert z.numpy().tolist() == [101, 121, 141, 161]
-        # One array in two places: what comes after what is another matter then.
+        # One array in two places changes the dependencies.
         exe.update(y=ones)
         exe.launch().wait()
         assert ones.numpy().tolist() == [11] * 4
@@ -134,7 +134,7 @@ def test_launches_that_were_pushed_before_go_on_with_what_they_had():
 
 
 def copy_half(array, device):
-    """By a function that refers to the array."""
+    """Copy half of the array by a function that refers to the array."""
     if device == "cpu":
         cs.copy(array[:2], array[2:])
         return
@@ -159,7 +159,7 @@ def test_what_a_function_has_hold_of_is_copied_in_and_out(device):
         assert "copied in and out" in exe.report()
         assert a.numpy().tolist() == [3, 4, 3, 4]
         assert b.numpy().tolist() == [21, 31, 21, 31]
-        # What overlaps it would have to be one thing with it.
+        # An array that overlaps the argument would have to change with it.
         with cs.graph() as h:
             again = h.argument("again", a)
             copy_half(again, device)
@@ -183,7 +183,7 @@ def test_copies_of_pageable_memory_are_in_place_at_both_ends():
 
 
 def test_an_argument_that_nobody_else_has_lives_until_its_launch_is_over():
-    """Memory of the CPU would go to the next array while a copy to the slot has to wait."""
+    """CPU memory would go to the next array while a copy to the slot must wait."""
     latch = HostLatch()
     with cs.Engine(workers=2) as engine:
         total, slot = (cs.xp.zeros((64,), device="cpu") for _ in range(2))

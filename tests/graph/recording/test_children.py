@@ -1,4 +1,4 @@
-"""Graphs within a graph: a launch inside of a recording is one node of it."""
+"""Graphs within a graph: a launch inside a recording becomes one node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis.errors import Flaky
 import cudasync as cs
 from cudasync.graph import binding, children
 
-# Runs of so many pushes: a child or not, made ready first or not, a child of a child or not.
+# Runs of so many pushes. The flags: a child graph, instantiated first, a child of a child.
 runs = st.lists(
     st.tuples(st.integers(0, 8), st.tuples(st.booleans(), st.booleans(), st.booleans())),
     min_size=1,
@@ -31,7 +31,7 @@ def test_children_do_what_their_pushes_do_failures_too(program, setting, parts, 
 
 
 def _backwards(nodes):
-    """Planted: children before what stands before them."""
+    """The planted bug: children come before earlier nodes."""
     return EXPANDED(sorted(nodes, key=lambda node: node.control is None))
 
 
@@ -80,7 +80,7 @@ def test_a_launch_inside_of_a_recording_is_one_node_of_it(x):
     assert outer.to_dot().count("subgraph cluster_n") == 2
     assert "n0_0_1" in outer.to_mermaid()
     executable = outer.instantiate()
-    # The step may go: what it was made of stays with the outer graph.
+    # The step may be closed: the outer graph keeps its parts.
     step.close()
     executable.launch()
     cs.waitall()

@@ -1,4 +1,4 @@
-"""Blocks with nothing but work of one device inside are conditional nodes of the driver."""
+"""Blocks that only have work of one device are conditional nodes of the driver."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def flag():
 
 
 def launched(executable):
-    """The driver's calls of a launch until all is over, less those that only ask."""
+    """The driver calls of a launch until its end: graph launches, kernel launches and copies."""
     executable.launch()
     cs.waitall()
     with counted_calls() as calls:
@@ -160,7 +160,7 @@ def test_what_the_driver_refuses_is_left_to_the_engine_and_said(x, monkeypatch):
 
 
 def test_launches_of_one_loop_do_not_share_rounds(x):
-    """Each has the counter for itself, on whatever arrays it works."""
+    """Each launch has its own counter, for any arrays."""
     y = cs.zeros(4, np.int32)
     with cs.graph() as g:
         target = g.argument("target", x)
@@ -226,7 +226,7 @@ def test_in_checked_mode_each_round_is_held_to_what_it_declares():
 
 
 def _done_first(control, condition, device):
-    """Planted: a loop is asked behind its first round."""
+    """The planted bug: a loop tests its condition after the first round."""
     first, again = QUESTIONS(control, condition, device)
     if control.name == "while_loop":
         first = setting.begin(condition, cs.DeviceBuffer(4, device), 1)
@@ -234,7 +234,7 @@ def _done_first(control, condition, device):
 
 
 def _swapped(graph, *args, **how):
-    """Planted: what is done if a flag holds is done if it does not."""
+    """The planted bug: the two branches of a condition are swapped."""
     node, bodies = ADD_CONDITIONAL(graph, *args, **how)
     return node, bodies[::-1]
 
@@ -268,6 +268,6 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     def search(program):
         assert not control_differences(program, Setting(), 1)
 
-    # What has no order goes wrong in one run and not in another.
+    # Unordered work goes wrong in some runs only.
     with pytest.raises((AssertionError, Flaky)):
         search()

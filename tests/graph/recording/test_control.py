@@ -1,4 +1,4 @@
-"""What blocks do and refuse: `repeat`, `while_loop`, `cond`."""
+"""Blocks `repeat`, `while_loop` and `cond`: what they do, and what they refuse."""
 
 from __future__ import annotations
 

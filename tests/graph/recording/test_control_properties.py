@@ -1,4 +1,4 @@
-"""A recorded program with control flow gives what plain Python gives, with and without failures."""
+"""A recorded program with control flow equals plain Python, with and without failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cudasync.graph.control import Cond, Repeat, WhileLoop, accesses
 from cudasync.graph.control.flag import Flag
 from cudasync.graph.control.running import Run
 
-# With conditional nodes of the driver, and by the engine alone.
+# With conditional nodes of the driver, and with the engine alone.
 ways = st.sampled_from([(), ("conditionals",)])
 
 
@@ -52,7 +52,7 @@ def test_ten_launches_with_updates_in_between_are_ten_runs(program, setting, ord
 
 
 def test_a_flag_that_stays_in_its_slot_is_found(monkeypatch):
-    """Whatever is in the slot, it is wrong for one of these."""
+    """For any value in the slot, one of these programs is wrong."""
     pair = [
         (Do("set", "df", held), Block("cond", "df", ((Do("add", "d0", 1),),))) for held in (0, 1)
     ]
@@ -95,7 +95,7 @@ def _nothing_inside(flag, bodies):
 
 
 def _overwritten(flag, bodies):
-    """A block may be taken to write for certain what it writes perhaps."""
+    """The planted bug: a possible write of a block counts as a certain one."""
     union = accesses.Union()
     union.add((((flag.region,), (), ()), (), ()))
     for body in bodies:
@@ -134,7 +134,7 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     def search(program):
         assert not control_differences(program, Setting(), beside=True)
 
-    # What overtakes something does so in one run and not in another.
+    # Wrongly ordered work shows in some runs only.
     with pytest.raises((AssertionError, Flaky)):
         search()
 

@@ -1,4 +1,4 @@
-"""A launch of what is closed, freed or lost is refused by name; one that was pushed runs."""
+"""A launch with a closed, freed or lost part is refused by name; a pushed launch runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_is_closed_is_destroyed_with_the_last_launch():
         executable = one_more(x)
         executable.launch().wait()
         executable.close()
-        # What nobody has any more a later use of the driver destroys.
+        # A later use of the driver destroys executables without a user.
         one_more(x)
         assert calls["cuGraphExecDestroy"] == 1
 
@@ -94,7 +94,7 @@ def test_a_graph_goes_with_the_reset_of_its_device(engine):
         with pytest.raises(cs.ClosedError, match="went with the reset of its device"):
             executable.launch(cs.Stream())
         executable.close()
-    # Nothing was pushed that would have failed.
+    # No failing op was pushed.
     seen.wait()
     engine.waitall()
     assert (cs.array([1]) + 1).numpy() == [2]
@@ -138,7 +138,7 @@ def test_so_it_is_where_host_functions_are_spread(monkeypatch):
         op.wait()
     cs.engine().clear_errors()
     is_red.clear()
-    # What has failed once has not for good.
+    # A failed launch may succeed later.
     executable.launch().wait()
     assert len(ran) == 3
 

@@ -1,4 +1,4 @@
-"""`@cs.graph_function`: the results of the plain function, traced once per signature."""
+"""`@cs.graph_function` gives the plain function's results, and traces once per signature."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def engine(request):
         yield engine
 
 
-# Statements of a function of two arrays and a number; those with an `=` make or write something.
+# Statements of a function of two arrays and a number. Statements with an `=` make or write an
+# array.
 STATEMENTS = (
     "a = x + y * n",
     "b = a * a - x",
@@ -69,7 +70,7 @@ def values(tree):
 
 
 def run(f, calls, device):
-    """What each call returned, asked for at the end, and what the arrays hold then."""
+    """The results of the calls, read at the end, and the final contents of the arrays."""
     arrays = [numbers(seed, device=device) for seed in range(3)]
     with cs.Engine():
         returned = []
@@ -77,7 +78,7 @@ def run(f, calls, device):
             try:
                 returned.append(f(arrays[first], arrays[second], n))
             except (ValueError, TypeError, IndexError) as error:
-                # A trace that ends so has pushed nothing, other than the plain function.
+                # A trace that fails has pushed nothing, but the plain function may have.
                 return values(returned), type(error)
         return values(returned), values(arrays)
 
@@ -277,7 +278,7 @@ def test_what_can_not_be_traced_is_told_of_or_called_as_it_is():
         asks = cs.graph_function(lambda x: x.numpy())
         with pytest.raises(cs.RecordingError, match=r"test_graph_function\.py:\d+: a value"):
             asks(x)
-        # Nothing is left of it.
+        # The failed trace leaves nothing behind.
         assert np.array_equal((x + 1).numpy(), x.numpy() + 1)
     with pytest.raises(TypeError, match="takes a function, not int"):
         cs.graph_function(3)

@@ -1,4 +1,4 @@
-"""What recording does and refuses, and what becomes of it."""
+"""Recording: what it does, what it refuses, and what becomes of the recorded graph."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_is_made_inside_belongs_to_the_graph_and_holds_its_value_after_a_la
     del y
     executable = g.instantiate()
     executable.launch()
-    # Eager work takes its memory elsewhere, though temporaries of the recording are gone.
+    # Eager work gets other memory, although the recording's temporaries are gone.
     noise = [x * 100 for _ in range(8)]
     assert float(total) == 2 * 28 + 8
     x += 1
@@ -96,7 +96,7 @@ def test_what_asks_for_a_value_is_refused_at_once_and_the_graph_is_not_whole(x, 
         QUESTIONS[question](x)
     with pytest.raises(cs.RecordingError, match="record it again"):
         g.instantiate()
-    # The engine outside is the current one again.
+    # The outer engine is current again.
     assert (x + 1).numpy().tolist() == [i + 1 for i in range(8)]
 
 
@@ -214,7 +214,7 @@ def test_functions_that_take_long_are_spread_over_workers_and_fail_as_eagerly(mo
         executable = g.instantiate()
         executable.launch().wait()
         assert "spread" in executable.report()
-        # They meet: each has a worker.
+        # The two functions meet, so each has a worker.
         is_red.append(1)
         with pytest.raises(cs.OpError, match="red"):
             executable.launch().wait()
@@ -224,8 +224,11 @@ def test_functions_that_take_long_are_spread_over_workers_and_fail_as_eagerly(mo
 
 
 def test_what_was_found_to_take_long_is_spread_from_then_on():
-    """A launch under way that takes no time tells nothing else: its op would end with the last
-    function alone, of another launch that was being pushed."""
+    """A launch in flight that takes no time must not teach otherwise.
+
+    Its op would end with the last function alone, the function of another launch that is being
+    pushed.
+    """
     x, y, begun, opened = cs.Var("x"), cs.Var("y"), threading.Event(), threading.Event()
 
     def takes_long():

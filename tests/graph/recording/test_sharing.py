@@ -1,4 +1,4 @@
-"""Graphs that do the same on a device are instantiated once, and only those."""
+"""Graphs with the same work on a device are instantiated once, and no other graphs are shared."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_step_that_is_recorded_again_is_instantiated_once():
     assert calls["cuGraphInstantiate"] == 0
     assert "shared with graphs that do the same: 1" in others[0].report()
     assert "shared" not in first.report()
-    # What one does is no affair of the others.
+    # Closing one graph does not affect the others.
     first.close()
     del first
     others[0].launch()

@@ -103,7 +103,7 @@ def test_a_missing_libpython_is_one_line(libraries, features, tmp_path):
         (tmp_path / path.name).write_bytes(data)
     done = nvcc.run(tmp_path, features, "symbols")
     assert done.returncode == 2
-    assert done.stderr.startswith("cudasync native: libpython can not be loaded; run `python -m")
+    assert done.stderr.startswith("cudasync native: libpython cannot be loaded; run `python -m")
     assert done.stderr.count("\n") == 1
 
 

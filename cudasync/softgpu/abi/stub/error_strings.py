@@ -52,7 +52,7 @@ _WORDS: Final = {
     906: "the legacy default stream would have depended on a captured stream",
     907: "the event was last recorded in a captured stream",
     908: "the capture was begun by another thread",
-    910: "the executable graph can not be updated so",
+    910: "the executable graph cannot be updated so",
     999: "unknown error",
 }
 
