@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array import Array, copy, empty
-from cudasync.distributed.checking import listed
+from cudasync.distributed.argument_checks import listed
 from cudasync.parallel.replicas import shares
 
 if TYPE_CHECKING:

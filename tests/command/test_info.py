@@ -15,7 +15,7 @@ from helpers.repository.checkout import ROOT
 
 import cudasync as cs
 from cudasync.command import info, main, versions
-from cudasync.distributed import mpi_library, starting
+from cudasync.distributed import initialisation, mpi_library
 
 
 def test_it_names_the_device_and_the_reason(capsys):
@@ -57,7 +57,7 @@ def test_it_names_what_computes_products(capsys, monkeypatch):
 
 
 def test_it_says_which_communicators_there_are_and_why_not(capsys, monkeypatch):
-    for launcher in starting._LAUNCHERS:
+    for launcher in initialisation._LAUNCHERS:
         monkeypatch.delenv(launcher, raising=False)
     monkeypatch.setattr(mpi_library, "about", lambda: "Some MPI 7")
     main(["info"])
@@ -71,21 +71,21 @@ def test_it_says_which_communicators_there_are_and_why_not(capsys, monkeypatch):
 
 def test_an_mpi_that_is_not_there_or_does_not_load_says_so(monkeypatch):
     monkeypatch.setattr(mpi_library.importlib.util, "find_spec", lambda name: None)
-    assert starting.available()["mpi"] == (
+    assert initialisation.available()["mpi"] == (
         False,
         "mpi4py is not installed; pip install 'cudasync[mpi]'",
     )
     monkeypatch.undo()
     monkeypatch.setattr(mpi_library.importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(mpi_library, "_ASK", "raise RuntimeError('cannot load MPI library')")
-    can, why = starting.available()["mpi"]
+    can, why = initialisation.available()["mpi"]
     assert not can
     assert why.startswith("RuntimeError: cannot load MPI library; load this machine's MPI, or pip")
 
 
 @pytest.mark.skipif(bool(lacks_mpi()), reason=lacks_mpi())
 def test_an_mpi_that_is_there_is_named():
-    can, what = starting.available()["mpi"]
+    can, what = initialisation.available()["mpi"]
     assert can
     assert "MPI" in what
 
