@@ -2,7 +2,7 @@
 
 Pairwise exchange, as in "Optimization of Collective Communication Operations in MPICH" (Thakur,
 Rabenseifner and Gropp, 2005). Every rank sends its slice r to rank r. Rank r combines the slices
-and sends the result to the ranks that need it. A long slice goes in chunks, which bounds the memory.
+and sends the result to the ranks that need it. Chunks of a long slice bound the memory.
 
 True throughout:
 - every element is combined in the order of ranks, for any length of slices and chunks;
@@ -107,7 +107,7 @@ class _Call:
         self._width = width_of(longest * own.itemsize, size) // own.itemsize
         self._count = -(-longest // self._width)
         # Two sets of chunks: one set arrives while the other is combined.
-        self._sets = min(2, self._count)
+        self._sets: int = min(2, self._count)
         self._arrived = exchange.take(self._sets * (size - 1), self._width, own.dtype)
         # Requests that may not be over.
         self._pending: list[list[Any]] = []
@@ -194,7 +194,7 @@ class _Call:
 def width_of(slice_bytes: int, size: int) -> int:
     """The length of a chunk in bytes, the same on all ranks: the whole slice if possible."""
     most = max(_LEAST_OF_MANY_BYTES, _MOST_BYTES // (size - 1))
-    return min(slice_bytes, most // 16 * 16)
+    return min(slice_bytes, most - most % 16)
 
 
 def slices(array: Any, count: int) -> list[Any]:

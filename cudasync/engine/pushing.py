@@ -83,8 +83,8 @@ def push(
     """Make an op and put it into the log; issue a device op if possible.
 
     A user's function is called with the thread inside the op; functions of the library push
-    nothing. A batch checks its steps' declarations itself; its op calls `bind(op, fn)`. `site` is the
-    push site of a host op, if the caller knows it.
+    nothing. A batch checks its steps' declarations itself; its op calls `bind(op, fn)`. `site` is
+    the push site of a host op, if the caller knows it.
     """
     if engine._is_closed:
         raise refusal.closed()
@@ -241,7 +241,7 @@ def _hold_back(engine: Engine, limit: int) -> None:
 
 
 class _Own(dict[str, bool]):
-    """Whether a file belongs to this package. Other files are not stored: there is no end to them."""
+    """Whether a file belongs to this package. Others are not stored: there is no end to them."""
 
     def __missing__(self, file: str) -> bool:
         if not file.startswith(_PACKAGE) or file.startswith(_PROGRAMS):
