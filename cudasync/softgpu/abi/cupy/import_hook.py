@@ -10,12 +10,14 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from contextlib import nullcontext
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_loader
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from types import ModuleType
 
     from cudasync.softgpu.abi.cupy.runtime_module import Compile
@@ -24,7 +26,12 @@ if TYPE_CHECKING:
 _ROOM: Final = "cudasync.softgpu.abi.cupy"
 _PACKAGES: Final = ("cupy", "cupy_backends", "cupyx")
 _RUNTIME: Final = "cupy_backends.cuda.api.runtime"
-_AMENDED: Final = {"cupy.cuda.cub": "cub", "cupy.random._generator_api": "random.generator_api"}
+_CUSPARSE: Final = "cupy_backends.cuda.libs.cusparse"
+_AMENDED: Final = {
+    "cupy.cuda.cub": "cub",
+    "cupy.random._generator_api": "random.generator_api",
+    _CUSPARSE: "cusparse",
+}
 _ASKING: Final = ("cupy.cuda", "cupy_backends.cuda.libs")
 """The packages that load a library before they import the module that is linked with it."""
 _LINKED: Final = ("cupy_backends.cuda.libs.", "cupy.cuda.cufft")
@@ -52,7 +59,8 @@ class CupyFinder:
         if name == _RUNTIME or name in _AMENDED or name in _ASKING:
             found = PathFinder.find_spec(name, path)
             if found is not None and found.loader is not None:
-                loader: Any = _Amended(found.loader, self._amendment(name))
+                within = _libraries().loaded if name == _CUSPARSE else nullcontext
+                loader: Any = _Amended(found.loader, self._amendment(name), within)
                 found.loader = loader
             return found
         if name in _REPLACED and PathFinder.find_spec(name, path) is not None:
@@ -88,15 +96,22 @@ def _version() -> int:
 class _Amended:
     """Loads a module as its own loader does, and then removes the parts that cannot run."""
 
-    def __init__(self, loader: Any, amend: Callable[[ModuleType], None]) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        amend: Callable[[ModuleType], None],
+        within: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
         self._loader = loader
         self._amend = amend
+        self._within = within
 
     def create_module(self, spec: ModuleSpec) -> Any:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
+        with self._within(module.__name__.rpartition(".")[2]):
+            self._loader.exec_module(module)
         self._amend(module)
 
 

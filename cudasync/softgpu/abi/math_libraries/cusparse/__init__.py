@@ -1,0 +1,1 @@
+"""Cellar, abi. cuSPARSE, whose functions are all refused by name: clients can be imported."""
