@@ -40,8 +40,8 @@ def test_functions_are_refused_and_classes_and_constants_stay():
 def test_each_name_of_the_library_says_that_it_is_not_supported():
     program = """
     from cudasync import softgpu
-    from cudasync.softgpu.abi.math_libraries.cusparse import library
-    (made,) = library.load(softgpu._tables[0], ["cusparseCreate", "cusparseDestroy"])
+    from cudasync.softgpu.abi.math_libraries import cusparse
+    (made,) = cusparse.load(softgpu._tables[0], ["cusparseCreate", "cusparseDestroy"])
     found = ctypes.CDLL("libcusparse.so.12")
     assert found._handle == made.handle
     print(found.cusparseCreate(0), flush=True)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
     from types import ModuleType
 
     from cudasync.softgpu.abi.cupy.runtime_module import Compile
@@ -59,8 +58,7 @@ class CupyFinder:
         if name == _RUNTIME or name in _AMENDED or name in _ASKING:
             found = PathFinder.find_spec(name, path)
             if found is not None and found.loader is not None:
-                within = _libraries().loaded if name == _CUSPARSE else nullcontext
-                loader: Any = _Amended(found.loader, self._amendment(name), within)
+                loader: Any = _Amended(found.loader, self._amendment(name))
                 found.loader = loader
             return found
         if name in _REPLACED and PathFinder.find_spec(name, path) is not None:
@@ -96,21 +94,16 @@ def _version() -> int:
 class _Amended:
     """Loads a module as its own loader does, and then removes the parts that cannot run."""
 
-    def __init__(
-        self,
-        loader: Any,
-        amend: Callable[[ModuleType], None],
-        within: Callable[[str], AbstractContextManager[None]],
-    ) -> None:
+    def __init__(self, loader: Any, amend: Callable[[ModuleType], None]) -> None:
         self._loader = loader
         self._amend = amend
-        self._within = within
 
     def create_module(self, spec: ModuleSpec) -> Any:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        with self._within(module.__name__.rpartition(".")[2]):
+        is_searching = module.__name__ == _CUSPARSE
+        with _libraries().loaded("cusparse") if is_searching else nullcontext():
             self._loader.exec_module(module)
         self._amend(module)
 

@@ -48,7 +48,7 @@ def ask(name: str, table: FunctionTable, version: Callable[[], int]) -> None:
         room: Any = importlib.import_module(f"{_ROOM}.{name}.library")
         _loaded[name] = room.load(table, version() // 1000)
     if name in REFUSED_AT_CALLS and name not in _loaded:
-        room = importlib.import_module(f"{_ROOM}.{name}.library")
+        room = importlib.import_module(f"{_ROOM}.{name}")
         _loaded[name] = room.load(table, _functions_of(name))
 
 
