@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cudasync.engine import pushing
+from cudasync.engine import general_push
 from cudasync.engine.device.ready import settle
-from cudasync.engine.general_push import push_site
 from cudasync.engine.host.pool import Regional, WorkerPool
 from cudasync.engine.host.watchdog import WATCHDOG
 from cudasync.engine.ledger import poison
@@ -95,13 +94,13 @@ def push(
     if not isinstance(place, AwaitedPool):
         # On a serial engine.
         return engine.push(fn, reads, writes, name, priority, pool=pool)
-    site = pushing.push_site()
+    site = general_push.push_site()
     try:
         FRESH[place] = None
         is_known = (site.f_code, site.f_lasti) in place.places
         is_one = not place.is_put_off and place.ledger.recorder is None
         place.is_looked_after = is_known and is_one
-        op = pushing.push(
+        op = general_push.push(
             engine, fn, OpKind.HOST, reads, writes, name, priority, None, place, site=site
         )
     finally:
