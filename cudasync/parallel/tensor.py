@@ -25,7 +25,9 @@ class _Split:
 
     def __init__(self, weight: Any, comm: Communicator) -> None:
         if not isinstance(weight, Array):
-            raise TypeError(f"weight must be an array, not {type(weight).__name__}")
+            raise TypeError(
+                f"weight must be an array of cudasync, not {type(weight).__name__}: use cs.array(weight)"
+            )
         if weight.ndim != 2:
             raise ValueError(f"weight must be a matrix, not of shape {weight.shape}")
         self.comm = comm
