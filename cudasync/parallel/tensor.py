@@ -26,7 +26,7 @@ class _Split:
     def __init__(self, weight: Any, comm: Communicator) -> None:
         if not isinstance(weight, Array):
             raise TypeError(
-                f"weight must be an array of cudasync, not {type(weight).__name__}: use cs.array(weight)"
+                f"weight must be a cudasync array, not {type(weight).__name__}: use cs.array()"
             )
         if weight.ndim != 2:
             raise ValueError(f"weight must be a matrix, not of shape {weight.shape}")
