@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from native_arguments import SMALLER
+from bench.suites.native_arguments import SMALLER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

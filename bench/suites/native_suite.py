@@ -66,13 +66,16 @@ _REFUSED = re.compile(
     r"cudasync (?:software GPU|native): (.*(?:supported|NOT_SUPPORTED|software GPU|CUDA 13).*)"
 )
 _NO_FILE = re.compile(
-    r"No such file|(?:can ?not|can't|could not|couldn't|unable to|error|failed to|not) "
+    r"No such (?:file|folder)|(?:can ?not|can't|could not|couldn't|unable to|error|failed to|not) "
     r"(?:\w+ ){0,3}(?:open|read|find|load|found)",
     re.IGNORECASE,
 )
 # The exit status of cuda-samples if the device lacks their feature.
 _WAIVED = 2
-_OPTIONS = ("-arch=compute_80", "-O2", "-std=c++17", "-w", "-Xcompiler=-fopenmp,-fpermissive")
+_OPTIONS = (
+    *("-arch=compute_80", "-O2", "-std=c++17", "-w", "-Xcompiler=-fopenmp,-fpermissive"),
+    *("--expt-relaxed-constexpr", "--extended-lambda"),
+)
 _BUILD_DEADLINE_S = 180
 # A program that waits, or has a share of the machine, may take longer than its processor time.
 _WAITING = 10

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.atomic import DONE, SEAL
 from cudasync.engine.device.ready import READY, settle
 from cudasync.engine.host.states import WATCHING
-from cudasync.engine.host.visiting import come_back, go, host_of, is_planned_by
+from cudasync.engine.host.visiting import come_back, go, host_of, is_planned_by, run_clear
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, SEGMENT
@@ -76,8 +76,6 @@ def drain(worker: Worker) -> bool:
         # Later entries should not have to wait for the first op; a lone fence has to.
         pool.ring()
     blocked = 0
-    # True in an op of another pool.
-    is_away = False
     worker.count = worker.count[0], mine, start
     index, end = start, start + epochs.STRETCH
     op: Any
@@ -128,12 +126,6 @@ def drain(worker: Worker) -> bool:
                 is_clear = COMBINER.is_clear(op, epoch)
             else:
                 is_clear = False
-            if not is_clear and places and isinstance(op, Op):
-                host = host_of(op, pool)
-                if host is not None:
-                    op.number = base + index
-                    is_clear = COMBINER.is_clear(op, epoch) and go(worker, host)
-                    is_away = is_clear
             if is_clear:
                 # `claim`, inlined.
                 claims = op._claims
@@ -146,10 +138,6 @@ def drain(worker: Worker) -> bool:
                     except BaseException as error:
                         worker.failed(op, error, epoch)
                         worker.skip(index)
-                    else:
-                        if is_away:
-                            worker.skip(index)
-                            host.visits.next()
                     # `nodes.finish`, inlined.
                     op.finished = True
                     if op._node is not None:
@@ -157,22 +145,29 @@ def drain(worker: Worker) -> bool:
                         nodes.finish(op)
                         worker.is_ending = False
                         settle()
+                        if worker.next_pool is not None:
+                            end = index + 1
                     if not mine.is_over:
                         entries[index] = DONE
                     mine.done = index = index + 1
-                    if is_away:
-                        is_away = False
-                        if not come_back(worker):
-                            return True
+                    continue
+            if places and isinstance(op, Op) and (host := host_of(op, pool)) is not None:
+                op.number = base + index
+                if COMBINER.is_clear(op, epoch) and go(worker, host):
+                    # False if another thread has claimed it.
+                    is_run = run_clear(worker, op, epoch, index)
+                    if is_run:
+                        if not mine.is_over:
+                            entries[index] = DONE
+                        mine.done = index = index + 1
+                    if not come_back(worker):
+                        if not is_run:
+                            mine.started = index - 1
+                        return True
                     if worker.next_pool is not None:
                         return False
-                    continue
-                if is_away:
-                    # Another thread has claimed it.
-                    is_away = False
-                    if not come_back(worker):
-                        mine.started = index - 1
-                        return True
+                    if is_run:
+                        continue
             if op is SEAL:
                 COMBINER.next_segment(mine)
                 return False

@@ -135,4 +135,11 @@ SMALLER: Final = {
     "voxelization-cuda": "data/test/ 1",
     "warpexchange-cuda": "1024 1024 1",
     "zoom-cuda": "1 3 270 512 1",
+    # NVIDIA's cuda-samples.
+    "FDTD3d": "--dimx=64 --dimy=64 --dimz=64 --timesteps=2",
+    "radixSortThrust": "-n=65536 -iterations=1",
+    "reductionMultiBlockCG": "-n=65536",
+    "SobolQRNG": "--vectors=10000 --dimensions=100",
+    "threadFenceReduction": "-n=65536",
+    "transpose": "-dimX=512 -dimY=512",
 }
