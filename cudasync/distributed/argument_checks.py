@@ -66,10 +66,11 @@ def end(
 def one_pair(comm: Communicator, x: Any, out: Any, *, is_needed: bool = False) -> tuple[Any, Any]:
     """The input and the output of a process with one rank; None for an output that is left out."""
     comm.raise_if_over()
+    is_in_place = out is x
     (x,) = listed(comm, x, "x")
     if out is None and not is_needed:
         return x, None
-    (out,) = listed(comm, out, "out")
+    (out,) = (x,) if is_in_place else listed(comm, out, "out")
     writable([out], "out")
     return x, out
 
@@ -148,6 +149,8 @@ def writable(outs: Sequence[Any], what: str) -> None:
         if each.is_read_only:
             raise ValueError(f"{what} is read-only: give a copy")
         seen.append(each.region)
+    if len(seen) == 1:
+        return
     ordered = sorted(region[:2] for region in seen if region[0] < region[1])
     for (_, end), (start, _) in pairwise(ordered):
         if start < end:

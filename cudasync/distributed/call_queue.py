@@ -8,7 +8,6 @@ call runs, because other ranks would match it with a different call.
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -91,10 +90,12 @@ class Line:
             call = call.run_anew
         reads = [] if x is None else [x]
         writes = [self.token] if out is None else [out, self.token]
-        push = current.push if is_recorded else partial(awaited_pool.push, current)
+        pool = self._pool
         try:
-            op: Op = push(
-                call, reads=reads, writes=writes, name=name, priority=priority, pool=self._pool
+            op: Op = (
+                current.push(call, reads, writes, name, priority, pool=pool)
+                if is_recorded
+                else awaited_pool.push(current, call, pool, reads, writes, name, priority)
             )
         except Exception:
             # The push was refused, so the op never runs.

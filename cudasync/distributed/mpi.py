@@ -279,9 +279,11 @@ class MpiCommunicator(Communicator):
         """Push the copies and host ops of one call."""
         parts = [(0, 0)]
         given, of = (x, rows[0]) if x is not None else (out, rows[1])
-        if given is not None:
-            most = STAGED_BYTES if self._is_staged else MOST_BYTES
+        most = STAGED_BYTES if self._is_staged else MOST_BYTES
+        if given is not None and given.nbytes // of * max(rows) > most:
             parts = columns(max(rows), given.size // of, given.dtype.itemsize, most)
+        elif given is not None:
+            parts = [(0, given.size // of)]
         if len(parts) == 1 and self.devices[0] == CPU:
             near_out = (
                 x if out is not None and x is not None and argument_checks.is_same(x, out) else out

@@ -2,8 +2,7 @@
 
 Pairwise exchange, as in "Optimization of Collective Communication Operations in MPICH" (Thakur,
 Rabenseifner and Gropp, 2005). Every rank sends its slice r to rank r. Rank r combines the slices
-and sends the result to the ranks that need it. Slices go in chunks, so that the transfer of one
-chunk overlaps with the arithmetic on another.
+and sends the result to the ranks that need it. Chunks of a long slice bound the memory.
 
 True throughout:
 - every element is combined in the order of ranks, for any length of slices and chunks;
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 # Arrays from this size on are long. MPI's own non-blocking reductions move all of an array to
 # every rank.
 LONG_BYTES = 256 << 10
-# Few chunks, since a thread that holds the GIL may delay each call of MPI by milliseconds.
-_CHUNKS = 4
-_LEAST_BYTES, _MOST_BYTES = 256 << 10, 4 << 20
+# Long chunks: MPI copies a chunk in the thread that polls, so nothing overlaps within a rank, and a
+# thread that holds the GIL may delay each call of MPI by milliseconds.
+_MOST_BYTES = 8 << 20
 # With many ranks a chunk is shorter, since a chunk of each rank is in memory.
 _LEAST_OF_MANY_BYTES = 16 << 10
 _PART, _RESULT = 0, 1
@@ -108,7 +107,8 @@ class _Call:
         self._width = width_of(longest * own.itemsize, size) // own.itemsize
         self._count = -(-longest // self._width)
         # Two sets of chunks: one set arrives while the other is combined.
-        self._arrived = exchange.take(2 * (size - 1), self._width, own.dtype)
+        self._sets: int = min(2, self._count)
+        self._arrived = exchange.take(self._sets * (size - 1), self._width, own.dtype)
         # Requests that may not be over.
         self._pending: list[list[Any]] = []
 
@@ -174,7 +174,7 @@ class _Call:
         return made
 
     def _place(self, place: int, number: int) -> int:
-        return place + len(self._others) * (number % 2)
+        return place + len(self._others) * (number % self._sets)
 
     def _chunk(self, array: Any, number: int) -> Any:
         return array[number * self._width : (number + 1) * self._width]
@@ -192,9 +192,9 @@ class _Call:
 
 
 def width_of(slice_bytes: int, size: int) -> int:
-    """The length of a chunk in bytes, the same on all ranks."""
+    """The length of a chunk in bytes, the same on all ranks: the whole slice if possible."""
     most = max(_LEAST_OF_MANY_BYTES, _MOST_BYTES // (size - 1))
-    return min(max(slice_bytes // _CHUNKS, _LEAST_BYTES), most) // 16 * 16
+    return min(slice_bytes, most - most % 16)
 
 
 def slices(array: Any, count: int) -> list[Any]:

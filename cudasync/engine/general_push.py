@@ -78,11 +78,13 @@ def push(
     is_users: bool = False,
     bind: Bind | None = None,
     is_blocking: bool = False,
+    site: FrameType | None = None,
 ) -> Op:
     """Make an op and put it into the log; issue a device op if possible.
 
     A user's function is called with the thread inside the op; functions of the library push
-    nothing. A batch checks its steps' declarations itself; its op calls `bind(op, fn)`.
+    nothing. A batch checks its steps' declarations itself; its op calls `bind(op, fn)`. `site` is
+    the push site of a host op, if the caller knows it.
     """
     if engine._is_closed:
         raise refusal.closed()
@@ -131,7 +133,7 @@ def push(
         if engine._serial is None:
             op._pool = pool.regional
     op._node = None
-    frame = push_site()
+    frame = push_site() if site is None else site
     op._code, op._at = frame.f_code, frame.f_lasti
     _submit(engine, op, pool)
     # Only now: a thread that sees the count comes after the write.
@@ -238,12 +240,26 @@ def _hold_back(engine: Engine, limit: int) -> None:
         engine._ledger.held.remove(bell)
 
 
+class _Own(dict[str, bool]):
+    """Whether a file belongs to this package. Others are not stored: there is no end to them."""
+
+    def __missing__(self, file: str) -> bool:
+        if not file.startswith(_PACKAGE) or file.startswith(_PROGRAMS):
+            return False
+        self[file] = True
+        return True
+
+
+_OWN = _Own()
+
+
 def push_site() -> FrameType:
     """The first caller outside this package."""
+    # Every push walks past ten frames or so: one look-up for each.
     frame = sys._getframe(2)
-    while frame.f_back is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_PACKAGE) or file.startswith(_PROGRAMS):
+    while _OWN[frame.f_code.co_filename]:
+        caller = frame.f_back
+        if caller is None:
             break
-        frame = frame.f_back
+        frame = caller
     return frame

@@ -25,7 +25,9 @@ class _Split:
 
     def __init__(self, weight: Any, comm: Communicator) -> None:
         if not isinstance(weight, Array):
-            raise TypeError(f"weight is an array, not {type(weight).__name__}")
+            raise TypeError(
+                f"weight is an array of cudasync, not {type(weight).__name__}: use cs.array(weight)"
+            )
         if weight.ndim != 2:
             raise ValueError(f"weight is a matrix, not of the shape {weight.shape}")
         self.comm = comm

@@ -14,7 +14,7 @@ from cudasync.testing import HostLatch
 
 PATIENCE_S = 40
 # An array that is little longer than one chunk still has several chunks.
-pairwise_exchange._LEAST_BYTES = 1 << 14
+pairwise_exchange._MOST_BYTES = 1 << 14
 MOST = mpi.STAGED_BYTES, mpi.MOST_BYTES
 DTYPES = (np.float32, np.int64, np.uint8)
 REDUCE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}

@@ -28,7 +28,7 @@ from cudasync.distributed.parts import Rows
 mpi.STAGED_BYTES = 16 << 10
 # Their reductions are exchanges, with several chunks on the CPU.
 ranks.LONG_BYTES = 12 << 10
-pairwise_exchange._LEAST_BYTES = 4 << 10
+pairwise_exchange._MOST_BYTES = 16 << 10
 
 
 class WrongError(Exception):

@@ -15,19 +15,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cudasync.engine import general_push
 from cudasync.engine.device.ready import settle
-from cudasync.engine.general_push import push_site
 from cudasync.engine.host.pool import Regional, WorkerPool
 from cudasync.engine.host.watchdog import WATCHDOG
 from cudasync.engine.ledger import poison
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import claim
+from cudasync.engine.op import OpKind, claim
 from cudasync.engine.op_classes import DataFence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import CodeType
 
     from cudasync.engine.engine import Engine
@@ -77,22 +77,32 @@ class _Awaited(Regional):
         self.pool = pool
 
 
-def push(engine: Engine, fn: Callable[[], Any], pool: str, **more: Any) -> Op:
-    """`engine.push` to a pool that `with_pool` made of this kind.
+def push(
+    engine: Engine,
+    fn: Callable[[], Any],
+    pool: str,
+    reads: Sequence[Any] = (),
+    writes: Sequence[Any] = (),
+    name: str = "awaited",
+    priority: int = 0,
+) -> Op:
+    """`engine.push` to a pool that `with_pool` made of this kind, without other libraries' arrays.
 
     If `fn.can_go_on` is true after Ctrl-C interrupted `fn`, the worker calls `fn` again.
     """
     place = engine._pools[pool]
     if not isinstance(place, AwaitedPool):
         # On a serial engine.
-        return engine.push(fn, pool=pool, **more)
-    site = push_site()
+        return engine.push(fn, reads, writes, name, priority, pool=pool)
+    site = general_push.push_site()
     try:
         FRESH[place] = None
         is_known = (site.f_code, site.f_lasti) in place.places
         is_one = not place.is_put_off and place.ledger.recorder is None
         place.is_looked_after = is_known and is_one
-        op: Op = engine.push(fn, pool=pool, **more)
+        op = general_push.push(
+            engine, fn, OpKind.HOST, reads, writes, name, priority, None, place, site=site
+        )
     finally:
         place.is_looked_after = False
     if not is_one and place.is_put_off:
