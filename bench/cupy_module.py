@@ -2,13 +2,15 @@
 
     python -m cudasync run bench/cupy_module.py FILE RECORD [SKIP ...]
 
-FILE is from the checkout that CUPY_CHECKOUT names. CUPY_EVERY=N runs each Nth of its tests. Tests
-named after RECORD are left out. cupy_suite.py calls this program.
+FILE is from the checkout that CUPY_CHECKOUT names. CUPY_EVERY=N runs each Nth of its tests, and
+CUPY_AT_MOST=N draws N tests of the file. Tests named after RECORD are left out. cupy_suite.py
+calls this program.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import sys
 from pathlib import Path
 
@@ -19,14 +21,27 @@ from nvidia_module import Recorder, count_commands
 
 
 class Sample:
-    """A pytest plugin that keeps each Nth test, the same tests in each process."""
+    """A pytest plugin that keeps a part of a file's tests, the same tests in each process.
 
-    def __init__(self, every: int) -> None:
+    The tests are drawn by their names, with the file's name as the seed of the draw.
+    """
+
+    def __init__(self, file: str, every: int, at_most: int) -> None:
+        self._file = file
         self._every = every
+        self._at_most = at_most
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = items[:: self._every]
+        if self._at_most:
+            self._draw(items)
+
+    def _draw(self, items: list[pytest.Item]) -> None:
+        names = sorted({item.nodeid for item in items})
+        count = min(self._at_most, len(names))
+        drawn = set(random.Random(self._file).sample(names, count))
+        items[:] = [item for item in items if item.nodeid in drawn]
 
 
 def main(file: str, path: str, *skipped: str) -> int:
@@ -40,7 +55,14 @@ def main(file: str, path: str, *skipped: str) -> int:
         recorder = Recorder(record, "", set(skipped))
         status = pytest.main(
             [file, "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"],
-            plugins=[Sample(int(os.environ.get("CUPY_EVERY", "1"))), recorder],
+            plugins=[
+                Sample(
+                    file,
+                    int(os.environ.get("CUPY_EVERY", "1")),
+                    int(os.environ.get("CUPY_AT_MOST", "0")),
+                ),
+                recorder,
+            ],
         )
         if recorder.is_lost:
             suite_record.write(record, again=True)

@@ -3,6 +3,7 @@
     python bench/cupy_suite.py CHECKOUT                    every file, each in a process of its own
     python bench/cupy_suite.py CHECKOUT sorting math       those with one of these in the name
     python bench/cupy_suite.py CHECKOUT --every 10         each tenth test of a file
+    python bench/cupy_suite.py CHECKOUT --at-most 20       20 tests of a file, by a draw with a seed
     python bench/cupy_suite.py CHECKOUT --json FILE        and keep what came of each test
     python bench/cupy_suite.py CHECKOUT --part 3/12        the third of twelve parts
     python bench/cupy_suite.py --table FILE                what such a file says; nothing is run
@@ -38,7 +39,10 @@ _REFUSED = re.compile(
     "jitify|cusolver|cusparse|cutensor",
     re.IGNORECASE,
 )
-
+# A refusal within a traceback.
+_REFUSAL = re.compile(
+    r"\w*Error: .* not supported by the software GPU|\w+Error: CU\w+_NOT_SUPPORTED"
+)
 # Tests of calls of CUB itself, of transforms on several GPUs, and of nvcc's code.
 _REFUSED_TESTS = re.compile(r"TestCub|TestMultiGpu|\[NVCC")
 
@@ -51,6 +55,9 @@ def main() -> int:
     parser.add_argument(
         "--every", type=int, default=1, metavar="N", help="each Nth test of a file (1)"
     )
+    parser.add_argument(
+        "--at-most", type=int, default=0, metavar="N", help="draw N tests of each file (all)"
+    )
     options = parser.parse_args()
     if options.table:
         print(table(suite_runner.kept_tests(options.table)))
@@ -61,13 +68,20 @@ def main() -> int:
     variables = {
         "CUPY_CHECKOUT": str(checkout),
         "CUPY_EVERY": str(options.every),
+        "CUPY_AT_MOST": str(options.at_most),
         "CUDASYNC_SOFTGPU_DEVICES": str(options.devices),
     }
 
     def run(file: str) -> list[Outcome]:
-        return suite_runner.run_module(CHILD, file, options.deadline, variables)
+        outcomes = suite_runner.run_module(CHILD, file, options.deadline, variables)
+        return [with_refusal(each) for each in outcomes]
 
-    known = {**facts(checkout), "devices": options.devices, "every": options.every}
+    known = {
+        **facts(checkout),
+        "devices": options.devices,
+        "every": options.every,
+        "at_most": options.at_most,
+    }
     tests = suite_runner.go_through(files(checkout), options, known=known, run=run)
     print(table(tests))
     return suite_runner.status_of([test for test in tests if not is_refused(test)])
@@ -90,6 +104,17 @@ def files(checkout: Path) -> list[str]:
     found = sorted((checkout / "tests").rglob("test_*.py"))
     names = [str(path.relative_to(checkout)) for path in found]
     return [name for name in names if not _LEFT_OUT.search(name)]
+
+
+def with_refusal(test: Outcome) -> Outcome:
+    """The outcome, with a refusal as its reason if the traceback shows one above the error.
+
+    CuPy's own comparisons report only that CuPy failed and NumPy did not.
+    """
+    found = _REFUSAL.search(str(test.get("trace", "")))
+    if test["outcome"] != "failed" or found is None or is_refused(test):
+        return test
+    return {**test, "reason": f"{found[0]} ({test['reason']})"}
 
 
 def is_refused(test: Outcome) -> bool:

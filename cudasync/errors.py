@@ -90,7 +90,7 @@ def _text_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as failed:
-        return f"<its text can not be told: {type(failed).__name__}>"
+        return f"<its text cannot be told: {type(failed).__name__}>"
 
 
 class CudasyncError(_Portable, Exception):

@@ -57,6 +57,21 @@ def test_the_table_counts_apart_what_is_refused():
     assert "    1  AssertionError: at Nx.." in lines
 
 
+def test_a_refusal_above_the_error_is_the_reason():
+    said = "ImportError: cuSPARSE is not supported by the software GPU"
+    test = {"test": "a.py::a", "outcome": "failed", "reason": "AssertionError: Only cupy raises"}
+    hidden = {
+        **test,
+        "trace": f"Traceback ...\n{said}: of CUDA's libraries there are three\nAssertion",
+    }
+    found = cupy_suite.with_refusal(hidden)
+    assert found["reason"] == f"{said} (AssertionError: Only cupy raises)"
+    assert cupy_suite.is_refused(found)
+    assert cupy_suite.with_refusal(test) is test
+    passed = {**hidden, "outcome": "passed"}
+    assert cupy_suite.with_refusal(passed) is passed
+
+
 @pytest.mark.slow
 def test_a_checkout_runs_a_process_for_each_file(tmp_path):
     kept = tmp_path / "kept.json"

@@ -323,7 +323,7 @@ class Array(Arithmetic, Multiplying, Values):
         """
         kind = np.dtype(dtype)
         if kind.hasobject:
-            raise TypeError(f"dtype {kind} has no fixed size; a device can not hold it")
+            raise TypeError(f"dtype {kind} has no fixed size; a device cannot hold it")
         # NumPy's answer for the same layout; the memory behind it is never touched.
         layout = as_strided(np.empty(0, self.dtype), self.shape, self.strides).view(kind)
         return type(self)(self._allocation, self.ptr, layout.shape, layout.strides, kind)

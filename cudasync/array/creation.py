@@ -85,7 +85,7 @@ def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Ar
     """
     kind = np.dtype(dtype)
     if kind.hasobject:
-        raise TypeError(f"dtype {kind} has no fixed size; a device can not hold it")
+        raise TypeError(f"dtype {kind} has no fixed size; a device cannot hold it")
     sizes = _shape(shape)
     if device == CPU:
         from cudasync.array.host.array import new_on_host
@@ -145,5 +145,5 @@ def _shape(shape: Any) -> tuple[int, ...]:
     given = shape if isinstance(shape, (tuple, list)) else (shape,)
     lengths = tuple(operator.index(n) for n in given)
     if any(n < 0 for n in lengths):
-        raise ValueError(f"a shape can not be negative: {lengths}")
+        raise ValueError(f"a shape cannot be negative: {lengths}")
     return lengths

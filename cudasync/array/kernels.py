@@ -135,7 +135,7 @@ class Kernel(driver.Kernel):
     def keep(self, bound: BoundKernel) -> None:
         """Let later look-ups of the checked shape of `bound` find it."""
         grid, block, shared = bound.grid, bound.block, bound.shared_bytes
-        with suppress(TypeError):  # A list can not be looked up.
+        with suppress(TypeError):  # A list cannot be looked up.
             if len(self._bound) >= _MOST_SHAPES:
                 self._bound.clear()
             self._bound[(grid, block, shared) if shared else (grid, block)] = bound

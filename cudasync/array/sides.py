@@ -107,11 +107,11 @@ class _Span:
 def raise_unless_alike(to: Side, of: Side) -> None:
     """ValueError for shapes or sizes that differ, TypeError for dtypes."""
     if to.shape is not None and of.shape is not None and to.shape != of.shape:
-        raise ValueError(f"can not copy shape {of.shape} to shape {to.shape}")
+        raise ValueError(f"cannot copy shape {of.shape} to shape {to.shape}")
     if to.dtype is not None and of.dtype is not None and to.dtype != of.dtype:
-        raise TypeError(f"can not copy {of.dtype} to {to.dtype}; cast first")
+        raise TypeError(f"cannot copy {of.dtype} to {to.dtype}; cast first")
     if to.nbytes != of.nbytes:
-        raise ValueError(f"can not copy {of.nbytes} bytes to {to.nbytes} bytes")
+        raise ValueError(f"cannot copy {of.nbytes} bytes to {to.nbytes} bytes")
 
 
 def box_of(to: Side, of: Side) -> Box | None:

@@ -67,7 +67,7 @@ def _add_demo(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "asynchronous copies, decoding and encoding on the CPU, all in one graph that "
         "the engine finds by itself. The result is compared bit for bit with the serial "
         "engine's, and with NumPy's within one level of 255. Exit status: 0 if both "
-        "comparisons hold, 1 if not, 2 if the picture can not be read or written.",
+        "comparisons hold, 1 if not, 2 if the picture cannot be read or written.",
     )
     demo.add_argument(
         "--image",
@@ -129,7 +129,7 @@ def _add_experiments(programs: argparse._SubParsersAction[argparse.ArgumentParse
         "are compared bit for bit with the serial engine's, and with NumPy's. On the software GPU, "
         "which then has two devices unless CUDASYNC_SOFTGPU_DEVICES says otherwise, devices alone "
         "are timed by its virtual clock, and with the CPU by the wall clock. Exit status: 0 if all "
-        "results are right, as expected or not, 1 if one is wrong, 2 if it can not be done. "
+        "results are right, as expected or not, 1 if one is wrong, 2 if it cannot be done. "
         "`training`, named alone, trains one perceptron on scikit-learn's digits: on one device, "
         "on two, in stages, and in processes by MPI, and compares the losses.",
     )

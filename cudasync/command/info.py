@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _CUPY = ("cupy-cuda13x", "cupy-cuda12x")
 _CUPY_ON_SOFTWARE = (
-    "runs, with cuBLAS, cuFFT and cuRAND over NumPy; refused by name: cuSOLVER, cuSPARSE, "
-    "cuSPARSELt, cuTENSOR, NCCL, cupy.cuda.cub, cupy.random.Generator"
+    "runs, with cuBLAS, cuFFT, cuRAND and random generators over NumPy; refused by name: "
+    "cuSOLVER, cuSPARSE, cuSPARSELt, cuTENSOR, NCCL, cupy.cuda.cub"
 )
 _PACKAGES = ("cuda-python", "cuda-bindings", "numpy", "llvmlite", "pillow", "matplotlib")
 

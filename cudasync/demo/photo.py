@@ -61,7 +61,7 @@ class Photo:
         try:
             picture.save(file, format_name, icc_profile=self.profile, quality=92)
         except Exception as error:
-            raise PhotoError(f"can not write {format_name}: {_line(error)}") from error
+            raise PhotoError(f"cannot write {format_name}: {_line(error)}") from error
         return file.getvalue()
 
 
@@ -132,7 +132,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     except Exception as error:
         # Pillow's readers raise many errors of their parsers: SyntaxError, ValueError,
         # struct.error, EOFError, DecompressionBombError, ...
-        raise PhotoError(f"{path}: can not be read: {_line(error)}") from error
+        raise PhotoError(f"{path}: cannot be read: {_line(error)}") from error
 
 
 def _line(error: Exception) -> str:

@@ -56,7 +56,7 @@ def ensure_driver() -> Choice:
     global _choice
     if _forked:
         raise CudasyncError(
-            "CUDA was used before this process was forked and can not be used in it: "
+            "CUDA was used before this process was forked and cannot be used in it: "
             "start processes with multiprocessing.get_context('spawn')"
         )
     if _choice is None:
@@ -148,7 +148,7 @@ def _unload(library: ctypes.CDLL) -> None:
 def _install_software_gpu(trouble: str) -> None:
     if _loaded() is not None:
         raise CudasyncError(
-            f"{trouble}, but its library is loaded and stays, so the software GPU can not take its "
+            f"{trouble}, but its library is loaded and stays, so the software GPU cannot take its "
             f"place: start again with {VARIABLE}=soft, before anything else uses CUDA"
         )
     if importlib.util.find_spec("llvmlite") is None:

@@ -99,8 +99,9 @@ class Op:
     # For an op that failed in part: the data it left wrong. None means all that it writes.
     _damage: Damage | None = None
     # For an op of several steps: called with the op instead of its function if an input is wrong.
-    # It runs the steps that do not need that input, and records the damage. It raises nothing.
-    _salvage: Callable[[Any], None] | None = None
+    # It records the damage, and raises nothing. On the host it runs the steps that do not need that
+    # input. For a device it returns a function that enqueues them; None if there are none.
+    _salvage: Callable[[Any], Any] | None = None
 
     finished: bool
     failure: Failure | None

@@ -6,7 +6,7 @@ fields, a device op has further ones, and a fence has no function.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.op import Op, OpKind
 
@@ -109,6 +109,11 @@ class DeviceOp(FullOp):
     _calls_users = False
     # Its predecessors on other devices; None for most ops, and once it is over.
     _doubt: Doubt | None = None
+
+    @property
+    def _salvage(self) -> Any:  # type: ignore[override]
+        # For launches of several nodes only, and read only if a source may have failed.
+        return getattr(self._kernel, "salvage", None)
 
     @property
     def _is_issued(self) -> bool:

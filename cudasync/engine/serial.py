@@ -136,8 +136,10 @@ class SerialDispatcher:
         assert fn is not None, "it runs one op at a time"
         if failure is not None:
             if op._salvage is not None:
-                with current.use(op._engine):
-                    op._salvage(op)
+                with current.use(op._engine), suppress(Exception):
+                    rest = op._salvage(op)
+                    if rest is not None:
+                        self._call(op, rest)
             self._end(op, failure=failure)
             return
         self._running.append(op)

@@ -109,7 +109,9 @@ def _aimed(node: Node, aim: Aim) -> Node:
     is_moved = any(touches(node, (start, end)) for start, end, _ in aim.moves)
     if node.transfer is not None:
         is_sized = aim.is_slot(node.transfer.count)
-        return node.transferring(node.transfer.aimed(aim)) if is_moved or is_sized else node
+        if not is_moved and not is_sized:
+            return node
+        return node.transferring(node.transfer.aimed(aim), aimed(node.joined, aim))
     assert node.launch is not None
     if node.expression is not None:
         # The list asks all operands, because asking marks a slot as used.

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.batch.blame import Steps, tells_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from cudasync.errors import CudaError
     from cudasync.graph.node import Node
@@ -36,9 +36,14 @@ class Candidates(Steps):
     _ends: tuple[int, ...]
 
     @classmethod
-    def of(cls, nodes: Sequence[Node], ends: Sequence[int] = ()) -> Candidates:
+    def of(
+        cls,
+        nodes: Sequence[Node],
+        ends: Sequence[int] = (),
+        salvage: Callable[[Any], Any] | None = None,
+    ) -> Candidates:
         made = cls(node.kernel or node.name for node in _inside(nodes))
-        made._nodes, made._ends = tuple(nodes), tuple(ends)
+        made._nodes, made._ends, made.salvage = tuple(nodes), tuple(ends), salvage
         return made
 
     def said_of(self, error: CudaError) -> str:

@@ -46,6 +46,7 @@ class Node:
         "fn",
         "index",
         "is_blocking",
+        "joined",
         "kernel",
         "kind",
         "launch",
@@ -103,6 +104,8 @@ class Node:
         self.anywhere: tuple[Anywhere, ...] = ()
         # The host functions that it calls one after the other, if there are several.
         self.steps: tuple[Node, ...] = ()
+        # For a copy or fill that does the work of several: each of them.
+        self.joined: tuple[Node, ...] = ()
         # Its number on its device, from the pass over streams: the first has the critical path.
         self.stream = 0
         self._accesses = self._said = accesses
@@ -189,6 +192,7 @@ class Node:
         made.expression = self.expression
         made.transfer = self.transfer
         made.steps = self.steps
+        made.joined = self.joined
         made.anywhere = self.anywhere
         made.stream = self.stream
         made._said = self._said
@@ -215,13 +219,15 @@ class Node:
         made.anywhere = tuple(dict.fromkeys(a for each in (self, *others) for a in each.anywhere))
         return made
 
-    def transferring(self, transfer: Transfer, others: Sequence[Node] = ()) -> Node:
-        """A step in the place of this one that does `transfer`, and replaces `others`, too."""
+    def transferring(self, transfer: Transfer, joined: Sequence[Node] = ()) -> Node:
+        """A step in the place of this one that does `transfer`: its own, or that of all `joined`
+        steps."""
         made = self.at(self.index)
         made.transfer = transfer
         made.fn = transfer.on
         made._accesses = made._said = (transfer.regions, (), ())
-        made._keeps = (self, *others)
+        made.joined = tuple(joined)
+        made._keeps = (self, *joined)
         return made
 
     def moving(self, transfer: Transfer, device: Device) -> Node:

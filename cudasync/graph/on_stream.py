@@ -36,7 +36,7 @@ def launch_on(
     on = Stream.from_object(stream)
     if current.is_in_op():
         raise ValueError(
-            "inside of an op a launch can not be put between the work of a stream, which the op "
+            "inside of an op a launch cannot be put between the work of a stream, which the op "
             "itself is part of: call exe.launch() without one, or push it from outside"
         )
     refuse_captured(on)

@@ -276,7 +276,7 @@ class Recorder:
         """Raise RecordingError, with the caller's line."""
         frame = push_site()
         raise RecordingError(
-            f"{frame.f_code.co_filename}:{frame.f_lineno}: {what} can not be recorded: {why}"
+            f"{frame.f_code.co_filename}:{frame.f_lineno}: {what} cannot be recorded: {why}"
         )
 
 

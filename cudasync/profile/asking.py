@@ -93,7 +93,7 @@ def _why_not(pid: int) -> str:
     if owner != os.getuid():
         return f"process {pid} is another user's"
     return (
-        f"process {pid} can not be asked: start it with CUDASYNC_TOP=1 in its environment"
+        f"process {pid} cannot be asked: start it with CUDASYNC_TOP=1 in its environment"
         " (it has to use cudasync, and to be in the same container)"
     )
 
@@ -126,7 +126,7 @@ def _begin() -> None:
     try:
         mine.bind(_name(os.getpid()))
     except OSError as error:
-        warnings.warn(f"top can not ask process {os.getpid()}: {error}", stacklevel=2)
+        warnings.warn(f"top cannot ask process {os.getpid()}: {error}", stacklevel=2)
         return
     mine.listen()
     threading.Thread(target=_serve, args=(mine,), name="cudasync top", daemon=True).start()

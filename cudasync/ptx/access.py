@@ -50,7 +50,7 @@ class Access(Enum):
     READ = "read"
     WRITE = "written"
     READ_WRITE = "read and written"
-    UNKNOWN = "used in a way that can not be followed: may be read and written"
+    UNKNOWN = "used in a way that cannot be followed: may be read and written"
 
     @property
     def reads(self) -> bool:
@@ -130,7 +130,7 @@ class _Marks:
         for access in flow.accesses:
             self._access(access)
         for slot, line in flow.lost:
-            self._lose(flow.slots[slot], f"used by what can not be followed, line {line}")
+            self._lose(flow.slots[slot], f"used by what cannot be followed, line {line}")
         for slot, line in flow.printed:
             self._print(flow.slots[slot], line)
         return self._told()
@@ -190,7 +190,7 @@ class _Marks:
         """If `address` may be a pointer that was not an argument: lose its origins, and say why."""
         origins = self._flow.origins
         if address & origins.any:
-            why = f"an address that can not be traced, line {line}"
+            why = f"an address that cannot be traced, line {line}"
         elif address & origins.loaded:
             why = f"a pointer from memory, followed in line {line}"
         else:

@@ -110,7 +110,7 @@ class Running:
         if not (explores or settings.kinds):
             return body  # type: ignore[no-any-return]
         if inspect.iscoroutinefunction(body):
-            pytest.fail("asynchronous tests can not be checked or explored", pytrace=False)
+            pytest.fail("asynchronous tests cannot be checked or explored", pytrace=False)
 
         @functools.wraps(body)
         def run(**arguments: object) -> None:

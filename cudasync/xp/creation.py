@@ -67,7 +67,7 @@ def _of_array(x: Array, dtype: DType | None, device: Any, copy: bool | None) -> 
     if dtype is not None and dtype != x.dtype:
         made = cast_to(dtype)((made,), user_frame())
     if copy is False and made is not x:
-        raise ValueError("another dtype or device takes a copy: copy=False can not be done")
+        raise ValueError("another dtype or device takes a copy: copy=False cannot be done")
     return made.copy() if copy and made is x else made
 
 

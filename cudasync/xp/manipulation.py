@@ -45,7 +45,7 @@ def reshape(x: Array, /, shape: Any, *, copy: bool | None = None) -> Array:
         found = reshaped_strides(x.shape, x.strides, full)
         if found is None:
             if copy is False:
-                raise ValueError(f"shape {full} takes a copy: copy=False can not be done")
+                raise ValueError(f"shape {full} takes a copy: copy=False cannot be done")
             return x.copy().reshape(full)
         strides = found
     return x._viewed(0, full, strides)

@@ -31,7 +31,7 @@ def as_shape(shape: Any) -> tuple[int, ...]:
     given = shape if isinstance(shape, (tuple, list)) else (shape,)
     lengths = tuple(whole(n, "a length in a shape") for n in given)
     if any(n < 0 for n in lengths):
-        raise ValueError(f"a shape can not be negative: {lengths}")
+        raise ValueError(f"a shape cannot be negative: {lengths}")
     return lengths
 
 

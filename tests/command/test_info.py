@@ -53,7 +53,7 @@ def test_it_names_what_computes_products(capsys, monkeypatch):
     assert "matmul        own kernels (CUDASYNC_CUBLAS=0)" in capsys.readouterr().out
     monkeypatch.setenv("CUDASYNC_CUBLAS", "/nowhere/libcublas.so")
     assert main(["info"]) == 0
-    assert "/nowhere/libcublas.so can not be loaded" in capsys.readouterr().out
+    assert "/nowhere/libcublas.so cannot be loaded" in capsys.readouterr().out
 
 
 def test_it_says_which_communicators_there_are_and_why_not(capsys, monkeypatch):

@@ -169,7 +169,7 @@ def test_a_name_that_is_taken_is_a_warning(monkeypatch):
     monkeypatch.setattr(asking, "_ANSWERING", [])
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as false:
         false.bind(asking._name(os.getpid()))
-        with pytest.warns(UserWarning, match=f"top can not ask process {os.getpid()}: .*in use"):
+        with pytest.warns(UserWarning, match=f"top cannot ask process {os.getpid()}: .*in use"):
             asking._begin()
     asking._ANSWERING.pop().close()
 

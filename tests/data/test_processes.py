@@ -109,7 +109,7 @@ def test_exceptions_and_results_that_can_not_be_sent_are_named():
         list(mapped(20, functions.unpicklable_error))
     with pytest.raises(data.DataError, match=r"map, sample 5: .*lambda"):
         list(mapped(20, functions.unpicklable_result))
-    with pytest.raises(TypeError, match="can not be pickled"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         mapped(20, lambda n: n)
 
 

@@ -71,7 +71,7 @@ def two_machines(tmp_path):
             for command in commands:
                 subprocess.run(command.split(), check=True, capture_output=True, timeout=60)
         except (OSError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"network namespaces can not be made here: {error}")
+            pytest.skip(f"network namespaces cannot be made here: {error}")
         yield first, hosts, ["sh", agent, first], {"PRTE_MCA_plm_ssh_agent": str(agent)}
     finally:
         for name in (first, second):

@@ -52,7 +52,7 @@ def test_the_software_gpu_has_kernels_of_ours(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("/nowhere/libcublas.so", "can not be loaded"), (ctypes.util.find_library("m"), "has no")],
+    [("/nowhere/libcublas.so", "cannot be loaded"), (ctypes.util.find_library("m"), "has no")],
 )
 def test_a_path_without_cublas_is_an_error(name, says):
     with pytest.raises(cs.CudasyncError, match=says):

@@ -79,7 +79,7 @@ class Tracer:
 
     def _no_value(self, *_: object) -> NoReturn:
         raise TypeError(
-            "an elementwise function is traced once for all values: it can not ask for one; "
+            "an elementwise function is traced once for all values: it cannot ask for one; "
             "choose element by element with xp.where(condition, x, y)"
         )
 

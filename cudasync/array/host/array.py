@@ -133,7 +133,7 @@ class ReadOnlyHostArray(HostArray):
 def new_on_host(shape: tuple[int, ...], dtype: DType) -> HostArray:
     """An uninitialised array on the CPU. TypeError for a dtype of Python objects."""
     if dtype.hasobject:
-        raise TypeError(f"dtype {dtype} has no fixed size; an array can not hold it")
+        raise TypeError(f"dtype {dtype} has no fixed size; an array cannot hold it")
     layout = contiguous(HostArray, dtype, shape, CPU)
     made: HostArray = result_over(bytes_for(layout), layout)
     return made

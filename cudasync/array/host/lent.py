@@ -102,7 +102,7 @@ def _taken(producer: Any) -> tuple[np.ndarray[Any, Any], bool]:
     try:
         tensor = np.from_dlpack(_Once(capsule))
     except (RuntimeError, ValueError) as error:
-        raise BufferError(f"the {type(producer).__name__} can not be shared: {error}") from error
+        raise BufferError(f"the {type(producer).__name__} cannot be shared: {error}") from error
     # A producer from before 1.0 refuses to lend read-only memory: it cannot mark it.
     return tensor, is_versioned and not tensor.flags.writeable
 

@@ -25,7 +25,7 @@ def pickled(fn: Callable[[Any], Any]) -> bytes:
         return pickle.dumps(fn)
     except Exception as error:
         raise TypeError(
-            f"map(processes=True) sends {fn!r} to other processes, and it can not be pickled "
+            f"map(processes=True) sends {fn!r} to other processes, and it cannot be pickled "
             f"({error}): take a function that a module defines, or functools.partial of one"
         ) from error
 

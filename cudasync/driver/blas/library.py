@@ -104,7 +104,7 @@ def opened(path: str) -> Library:
     try:
         return Library(ctypes.CDLL(path), path)
     except OSError as error:
-        raise CudasyncError(f"{path} can not be loaded: {error}") from error
+        raise CudasyncError(f"{path} cannot be loaded: {error}") from error
 
 
 def found() -> Library | None:

@@ -126,7 +126,7 @@ class GraphExec:
         """
         if node.kind != work.kind or not work.change:
             raise TypeError(
-                f"a {node.kind} node can not do the work of a {work.kind} node"
+                f"a {node.kind} node cannot do the work of a {work.kind} node"
                 if node.kind != work.kind
                 else f"a {work.kind} node is fixed once it is instantiated: build a new graph"
             )

@@ -251,7 +251,7 @@ class Module:
         if variables is None or variables:
             shared = ", ".join(variables or ("what they are is not known",))
             raise ValueError(
-                f"{self.file}: {expression} can not be compiled by itself, since the source has "
+                f"{self.file}: {expression} cannot be compiled by itself, since the source has "
                 f"variables ({shared}), which would not be those of the other kernels: give "
                 f"from_cuda(..., name_expressions=[{expression!r}])"
             )

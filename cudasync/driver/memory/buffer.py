@@ -160,7 +160,7 @@ class DeviceView:
         self.offset_bytes = operator.index(offset_bytes)
         self.size_bytes = math.prod(extents) * self.dtype.itemsize
         if self.dtype.hasobject:
-            raise ValueError("Python objects can not be on a device")
+            raise ValueError("Python objects cannot be on a device")
         self.form = form_for(type(self), self.dtype, False, buffer.device)
         end = self.offset_bytes + self.size_bytes
         if self.offset_bytes < 0 or end > buffer.size_bytes:

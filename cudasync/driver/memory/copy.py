@@ -155,6 +155,6 @@ def fill_of(
     if not 0 <= size <= most or size % width or place % width:
         raise ValueError(
             f"{size} bytes at {place:#x}, in a target of {most} bytes, "
-            f"can not be filled with a value of {width}"
+            f"cannot be filled with a value of {width}"
         )
     return Filling(place, device, int.from_bytes(pattern, "little"), width, size)

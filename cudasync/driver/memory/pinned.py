@@ -82,7 +82,7 @@ class PinnedBuffer:
             raise ClosedError("the pinned buffer is closed")
         kind = np.dtype(dtype)
         if kind.hasobject:
-            raise ValueError("Python objects can not be in pinned memory")
+            raise ValueError("Python objects cannot be in pinned memory")
         extents = (shape,) if isinstance(shape, int) else tuple(shape)
         size = math.prod(extents) * kind.itemsize
         end = offset_bytes + size

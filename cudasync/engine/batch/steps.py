@@ -112,7 +112,7 @@ def _launch(step: Any) -> Step:
     kernel = step.kernel
     if any(region.__class__ is Everywhere for region in accesses[0][1]):
         raise ValueError(
-            f"kernel {kernel.name} may reach all memory, so that it can not be said what the batch "
+            f"kernel {kernel.name} may reach all memory, so that it cannot be said what the batch "
             "reads from outside; say what it touches with .touching(...), or push it by itself"
         )
     # `Launch.on`, since the `on` of array launches is for the caller's streams.

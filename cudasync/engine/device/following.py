@@ -59,8 +59,10 @@ def choose(op: DeviceOp, streams: DeviceStreams, group: StreamGroup, found: Foun
             is_simple = False
         elif timeline.tail is each and each.number > youngest and timeline.followers is followable:
             followed, youngest = timeline, each.number
-    if any(source._damage is not None for source in sources):
-        # It failed in part: the long way handles that.
+    if any(source._damage is not None for source in sources) or (
+        op._salvage is not None and any(source.is_poisoned for source in sources)
+    ):
+        # One of them failed in part, or `op` will run in part: the long way handles that.
         return None
     ordered = tuple(before)
     if followed is None:

@@ -108,23 +108,28 @@ class Issuer:
         """
         device = self.devices.get(op._device.context.token) or self.streams_of(op._device)
         failure = op.failure
-        if failure is None and sources:
-            failure = poison(op, sources)
         if device.faults and failure is None and not device.faults[0].cleared:
             failure = device.faults[0]
         # A dropped engine still frees memory.
         if failure is None and op._engine._is_dropped and op.kind is not OpKind.FREE:
             failure = refusal.dropped(op)
+        # The failure of an input. An op of several steps may still run some of them.
+        spread = poison(op, sources) if failure is None and sources else None
+        if spread is not None and op._salvage is None:
+            failure = spread
         if failure is not None:
             completion.skip(self, op, failure)
             return
         timeline = device.take(op, before)
         try:
             if before and not wait_for(op, before, sources, timeline):
-                failure = poison(op, sources)
-                if failure is not None:
-                    completion.skip(self, op, failure)
+                spread = poison(op, sources)
+            if spread is not None:
+                rest = None if op._salvage is None else op._salvage(op)
+                if rest is None:
+                    completion.skip(self, op, spread)
                     return
+                op.failure, fn = spread, rest
             if self.ledger.recorder is not None:
                 self.ledger.recorder.issuing(op, timeline.stream, device.events)
             if exploration.is_under_way:

@@ -80,10 +80,10 @@ class Run:
                 # The op did not begin, because the engine is closing.
                 self._note(error.cause, node)
                 self.damage.fail(part.accesses)
-        elif self.damage.reaches(part.accesses):
-            self.damage.fail(part.accesses)
-        else:
+        elif not self.damage.reaches(part.accesses):
             self._enqueue(part, node)
+        else:
+            self._enqueue_intact(part, node)
 
     def _call(self, nodes: Sequence[Node]) -> None:
         """Call host functions, except those that need damaged data."""
@@ -100,18 +100,33 @@ class Run:
             self.damage.fail(accesses)
 
     def _enqueue(self, part: Any, node: Node) -> None:
-        """Run the nodes of a device; a segment of several fails as a whole."""
+        """Run the nodes of a device."""
+        if self._has_run(part, node, part.launch):
+            self.damage.heal(part.accesses)
+
+    def _enqueue_intact(self, part: Any, node: Node) -> None:
+        """Run those nodes of a device that need no damaged data."""
+        try:
+            graph = part.intact.of(self.damage)
+        except Exception as error:
+            self._note(error, node)
+            self.damage.fail(part.accesses)
+            return
+        if graph is not None:
+            self._has_run(part, node, graph.launch)
+
+    def _has_run(self, part: Any, node: Node, launch: Callable[..., Any]) -> bool:
+        """Run this launch of the part. If it fails, the segment fails as a whole."""
         op = self._wait_for(
-            node.kind, part.launch, node.pool, node, part.accesses, kernel=part.candidates
+            node.kind, launch, node.pool, node, part.accesses, kernel=part.candidates
         )
         error = op.exception()
-        if error is None:
-            self.damage.heal(part.accesses)
-        else:
+        if error is not None:
             # The driver does not say which of several nodes failed, except in its report.
             is_told = isinstance(error.cause, CudaError)
             self._note(error.cause, node, part.candidates.said_of(error.cause) if is_told else "")
             self.damage.fail(part.accesses)
+        return error is None
 
     def _note(self, error: BaseException, node: Node, step: str = "") -> None:
         if self.error is None:

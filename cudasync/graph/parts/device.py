@@ -11,6 +11,7 @@ from cudasync.engine.log.histories import Known
 from cudasync.engine.op import OpKind
 from cudasync.errors import ClosedError
 from cudasync.graph.candidates import Candidates
+from cudasync.graph.parts.intact import IntactGraphs
 from cudasync.graph.parts.over import besides, followed
 from cudasync.graph.sharing import shared_graph
 from cudasync.graph.timing import TimedGraphs
@@ -45,7 +46,10 @@ class DevicePart:
         # None once it is closed. Pushed launches keep their reference, and are issued.
         self._executable: GraphExec | None
         self._executable, self.origin, ends = shared_graph(self.nodes, segment.device, shelf)
-        self.candidates = Candidates.of(self.nodes, ends)
+        # For launches whose input is damaged. It does not refer to this part, whose executable
+        # others may take once the part is gone.
+        self.intact = IntactGraphs(self.nodes, segment.device, self.accesses, self.over, self.name)
+        self.candidates = Candidates.of(self.nodes, ends, self.intact.salvage)
         self._is_direct = not self._priority and not self._is_checked
         # For profiles that ask for times of nodes; None until the first does.
         self._timings: TimedGraphs | None = None
@@ -100,7 +104,7 @@ class DevicePart:
             op.node_times = timed
             return fn
 
-        return timed.launch, Candidates.of(self.nodes, timed.ends), bind
+        return timed.launch, Candidates.of(self.nodes, timed.ends, self.intact.salvage), bind
 
     def launch(self, stream: Stream) -> None:
         """Enqueue the graph on a stream of the caller's."""

@@ -51,7 +51,7 @@ class Journal:
                 self._write(part.data)
         except OSError as error:
             self._take_back()
-            told_why = f"{error.strerror}: {self.path} can not grow, so nothing was changed"
+            told_why = f"{error.strerror}: {self.path} cannot grow, so nothing was changed"
             raise OSError(error.errno, told_why) from error
         self.size_bytes += _FRAME.size + len(head) + length
 

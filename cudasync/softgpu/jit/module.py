@@ -233,7 +233,7 @@ def _lowered(
     except Exception as error:
         # An error at an instruction would be a PtxError.
         raise PtxError(
-            f"kernel {kernel.name} can not be lowered ({type(error).__name__}: {error})",
+            f"kernel {kernel.name} cannot be lowered ({type(error).__name__}: {error})",
             file=module.file,
             line=kernel.span.line,
             column=kernel.span.column,

@@ -18,7 +18,7 @@ def refusal(error: Exception, instruction: Instruction, file: str) -> PtxError:
     """The error to raise for an unexpected error in an instruction's lowering."""
     why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return PtxError(
-        f"{instruction.opcode} can not be lowered ({why})",
+        f"{instruction.opcode} cannot be lowered ({why})",
         file=file,
         line=instruction.span.line,
         column=instruction.span.column,

@@ -260,7 +260,7 @@ def test_what_was_instantiated_is_changed_node_by_node(mix, words, stream):
     executable.launch(stream)
     mixed(expected, 0, 1, 5)
     assert np.array_equal(words.values(), expected)
-    with pytest.raises(TypeError, match="a kernel node can not do the work of a memset node"):
+    with pytest.raises(TypeError, match="a kernel node cannot do the work of a memset node"):
         executable.change(kernel, Fill(words.row(3), 1))
 
 

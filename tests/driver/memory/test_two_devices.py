@@ -72,7 +72,7 @@ def test_what_belongs_to_one_device_is_refused_on_the_other():
             launch(kernel, grid=1, args=(DeviceBuffer(4, a), 1, 1), stream=on_b)
         with pytest.raises(ValueError, match="loaded on Device.0., the stream is of Device.1."):
             kernel.prepare(grid=1, args=(DeviceBuffer(4, a), 1, 1)).on(on_b)
-        with pytest.raises(ValueError, match="event of Device.0. can not be recorded on Device.1."):
+        with pytest.raises(ValueError, match="event of Device.0. cannot be recorded on Device.1."):
             on_b.record(Event(a))
         with pytest.raises(ValueError, match="Device.0., but the stream is of Device.1."):
             DeviceBuffer(4, a, stream=on_b)

@@ -163,7 +163,7 @@ def test_what_can_not_be_between_the_work_of_a_stream_is_said_so(engine):
 
     engine.push(inside, writes=x, device=0).wait()
     assert refused
-    with pytest.raises(cs.RecordingError, match="can not be recorded"), cs.graph():
+    with pytest.raises(cs.RecordingError, match="cannot be recorded"), cs.graph():
         executable.launch(theirs)
     with captured(theirs), pytest.raises(ValueError, match="is being captured"):
         executable.launch(theirs)

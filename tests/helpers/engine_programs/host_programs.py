@@ -1,4 +1,4 @@
-"""Random programs of host functions, some of which fail."""
+"""Random programs in which host functions fail: of host functions alone, or of any work."""
 
 from __future__ import annotations
 
@@ -22,3 +22,28 @@ def _is_on_host(step: Step) -> bool:
     if isinstance(step, Batch) or (isinstance(step, Fail) and step.on_device):
         return False
     return all(isinstance(each, Token) or each.space == "h" for each in (*step.reads, *step.writes))
+
+
+@st.composite
+def failing_programs(draw, max_steps: int = 20) -> Program:
+    """A program on devices and the host. Functions of the host may fail."""
+    kinds = (
+        "mix",
+        "mix",
+        "host mix",
+        "join",
+        "set",
+        "set",
+        "add",
+        "total",
+        "copy",
+        "clear",
+        "fail",
+    )
+    body = draw(bodies(replace(draw(rooms), has_parts=True), max_steps, kinds, True, 1))
+    pushes = (p for p in body.pushes if not isinstance(p.step, Batch))
+    return replace(body, pushes=tuple(p for p in pushes if not _fails_on_device(p.step)))
+
+
+def _fails_on_device(step: Step) -> bool:
+    return isinstance(step, Fail) and step.on_device

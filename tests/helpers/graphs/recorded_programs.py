@@ -60,6 +60,7 @@ class Recorded(Runner):
         on_stream: bool,
         children: Sequence[Any] = (),
         without: tuple[str, ...] = (),
+        devices_too: bool = False,
     ) -> tuple[Run, cs.Executable, list[list[bool]]]:
         """Record the program and launch it `times` times.
 
@@ -85,7 +86,7 @@ class Recorded(Runner):
                     executable.launch(cs.Stream() if on_stream else None)
             with suppress(cs.OpError):
                 self.engine.waitall(PATIENCE_S)
-            wrong = self.poisoned()
+            wrong = self.poisoned(devices_too)
             self.engine.clear_errors()
             self.ops.clear()
             return self.outcome(), executable, wrong
@@ -136,9 +137,13 @@ class Recorded(Runner):
                 outside.waitall(PATIENCE_S)
             return [[array.numpy().tolist() for array in each] for each in sets]
 
-    def poisoned(self) -> list[list[bool]]:
-        """For each element of the host arrays, and for each token: whether it is poisoned."""
-        places = [[array[i : i + 1] for i in range(len(array))] for array in self.host]
+    def poisoned(self, devices_too: bool) -> list[list[bool]]:
+        """For each element of the host arrays, and for each token: whether it is poisoned.
+
+        Arrays of devices come behind those of the host if `devices_too`.
+        """
+        arrays = [*self.host, *(self.arrays if devices_too else ())]
+        places = [[array[i : i + 1] for i in range(len(array))] for array in arrays]
         places.append(list(self.tokens))
         asked = [[self.engine.push(_nothing, reads=each) for each in row] for row in places]
         return [[op.exception(PATIENCE_S) is not None for op in row] for row in asked]
@@ -153,12 +158,16 @@ def graph_differences(
     on_stream: bool = False,
     without: tuple[str, ...] = (),
     children: Sequence[Any] = (),
+    devices_too: bool = False,
 ) -> list[str]:
-    """The differences between a graph and as many serial runs of its program."""
+    """The differences between a graph and as many serial runs of its program.
+
+    Poison of device arrays is compared if `devices_too`.
+    """
     try:
         with open_engine(setting) as engine:
             launched = Recorded(program, engine, holds=False).launched(
-                times, beside, on_stream, children, without
+                times, beside, on_stream, children, without, devices_too
             )
             run, executable, poisoned = launched
             executable.close()
@@ -173,7 +182,9 @@ def graph_differences(
         count = len(program.pushes)
         outcome.logs = [[_first_id(each, count) for each in log] for log in outcome.logs]
     found = []
-    blames = [*(model.blame["h", index] for index in range(often.hosts)), model.token_blame]
+    places = [("h", index) for index in range(often.hosts)]
+    places += [("d", index) for index in range(len(often.devices)) if devices_too]
+    blames = [*(model.blame[place] for place in places), model.token_blame]
     blamed = [[each is not None for each in row] for row in blames]
     if blamed != poisoned:
         found.append(f"poisoned is\n    {poisoned}, not\n    {blamed}")

@@ -171,8 +171,8 @@ class GraphAgreement(Agreement):
         super().__init__()
         # The number of programs, which makes the ids of their steps unique.
         self.recorded = 0
-        # True once an op may have failed and errors were not cleared. Then a device's segment is
-        # left out as a whole if any of its ops needs the failed op.
+        # True once an op may have failed and errors were not cleared. A graph copies an argument
+        # as a whole if a function refers to it, so such a graph spreads poison further.
         self.is_in_doubt = False
 
     @initialize(first=settings(), second=settings(), is_serial=st.booleans())
@@ -221,7 +221,7 @@ class GraphAgreement(Agreement):
 
     def _launch(self, which: int) -> None:
         made = self.participants[0].recordings[which]
-        if self.is_in_doubt and not made.is_on_host:
+        if self.is_in_doubt and not made.is_on_host and _copies_arguments(made):
             self.clear_errors()
         self.is_in_doubt |= made.can_fail
         for each in self.participants:
@@ -283,3 +283,9 @@ def _without_names(answer: Any) -> Any:
             return ("failed",)
         return [_without_names(each) for each in answer]
     return answer
+
+
+def _copies_arguments(made: Recording) -> bool:
+    """True if it has steps that a graph cannot aim at another array."""
+    own = any(isinstance(push.step, Batch) or _has_hold(push.step) for _, push in made.pushes)
+    return own or (made.first is not None and _copies_arguments(made.first[0]))

@@ -161,3 +161,40 @@ def test_each_module_has_what_it_names_and_light_ones_say_so():
     assert {each.startswith(split_modules.LIGHT_LINE) for each in parts} == {True, False}
     defined = [each.count('\ndefine i32 @"piece.') for each in ("\n" + part for part in parts)]
     assert sum(defined) == text.count('define internal i32 @"piece.')
+
+
+def small_loops(loops=12, count=16):
+    """A kernel of small loops on the same registers, each of which begins with a uniform branch."""
+    lines = [f"    mad.lo.u32 %r{n}, %tid_x, {n}, {n};" for n in range(count)]
+    for loop in range(loops):
+        lines += ["    mov.u32 %trip, 0;", f"AGAIN{loop}:"]
+        lines += ["    setp.eq.u32 %p0, %trip, 1;", f"    @%p0 bra OTHER{loop};"]
+        lines += [f"    mad.lo.u32 %r{n}, %r{(n + 7) % count}, 3, %r{n};" for n in range(count)]
+        lines += [f"OTHER{loop}:", "    add.u32 %trip, %trip, 1;"]
+        lines += ["    setp.lt.u32 %p1, %trip, 3;", f"    @%p1 bra AGAIN{loop};"]
+    lines += ["    mov.u32 %sum, 0;"]
+    lines += [f"    mad.lo.u32 %sum, %sum, 5, %r{n};" for n in range(count)]
+    body = "\n".join(lines)
+    return f"""
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry loops(.param .u64 out)
+{{
+    .reg .pred %p<2>;
+    .reg .b32 %r<{count}>, %trip, %sum, %tid_x;
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd0, [out];
+    mov.u32 %tid_x, %tid.x;
+{body}
+    mul.wide.u32 %rd1, %tid_x, 4;
+    add.s64 %rd2, %rd0, %rd1;
+    st.global.u32 [%rd2], %sum;
+    ret;
+}}
+"""
+
+
+def test_the_registers_of_a_piece_and_its_labels_have_names_of_their_own():
+    left = partial(left_by, small_loops(), "loops", 128)
+    assert left(2 * SMALL) == left(WHOLE)

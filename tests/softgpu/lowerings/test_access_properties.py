@@ -287,7 +287,7 @@ PLANTED = {
     "a shift up is always an index": _set(access_moves, "_LEAST_FAR_SHIFT", 65),
     "a float is never a pointer": _set(access_moves, "_CARRIES", frozenset({"mov"})),
     "one pass is taken for all": _set(access, "settle", _one_pass),
-    "what can not be followed is forgotten": _set(access._Marks, "_lose", _lose_nothing),
+    "what cannot be followed is forgotten": _set(access._Marks, "_lose", _lose_nothing),
     "pieces are never joined": _set(access_origins.Origins, "as_joined", _as_it_was),
     "a shift down leaves a piece": _set(
         access_steps, "leaves_a_piece", lambda each: each.opcode == "shr"

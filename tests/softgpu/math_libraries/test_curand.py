@@ -78,4 +78,4 @@ def test_what_is_wrong_is_a_code_and_a_sentence():
     assert codes == ["104", "105", "104", "103", "103", "201"], printed
     assert "curandGenerateNormal: 3 normal numbers are not pairs" in printed
     assert "generators of type 200 are not modelled" in printed
-    assert "can not be captured" in printed
+    assert "cannot be captured" in printed

@@ -59,7 +59,7 @@ def test_a_preferred_location_and_a_prefetch_are_told_again(memory):
     assert asked(memory, 4 * PAGE, prefetched) == 0
 
 
-@pytest.mark.skipif(IS_CUDA_12, reason="these bindings can not ask for it")
+@pytest.mark.skipif(IS_CUDA_12, reason="these bindings cannot ask for it")
 def test_of_a_preferred_location_the_type_is_told(memory):
     ok(cuda13.cuMemAdvise(memory, PAGE, ADVISE.CU_MEM_ADVISE_SET_PREFERRED_LOCATION, place(-1)))
     kind = RANGE.CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE

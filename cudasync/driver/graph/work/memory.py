@@ -26,7 +26,7 @@ class Allocate(Work):
     def __init__(self, size_bytes: SupportsIndex) -> None:
         self.size_bytes = operator.index(size_bytes)
         if self.size_bytes < 1:
-            raise ValueError(f"{self.size_bytes} bytes can not be allocated")
+            raise ValueError(f"{self.size_bytes} bytes cannot be allocated")
         self._params: Any = None
 
     def params(self, device: Device) -> tuple[Any, ...]:

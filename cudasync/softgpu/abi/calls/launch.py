@@ -242,7 +242,7 @@ def cu_func_set_attribute(machine: Machine, function: int, attribute: int, value
     elif attribute == _CARVEOUT:
         found.carveout = _percentage(value)
     else:
-        raise DriverFailure(INVALID_VALUE, f"function attribute {attribute} can not be set")
+        raise DriverFailure(INVALID_VALUE, f"function attribute {attribute} cannot be set")
 
 
 @export("cuKernelSetAttribute")
@@ -257,7 +257,7 @@ def cu_kernel_set_attribute(
     elif attribute == _CARVEOUT:
         function.carveout = _percentage(value)
     else:
-        raise DriverFailure(INVALID_VALUE, f"function attribute {attribute} can not be set")
+        raise DriverFailure(INVALID_VALUE, f"function attribute {attribute} cannot be set")
 
 
 @export("cuFuncSetCacheConfig")

@@ -152,7 +152,7 @@ def cu_stream_attach_mem_async(
         raise DriverFailure(INVALID_VALUE, f"unknown flags {flags:#x}")
     machine.streams.get(stream)
     if flags == _SINGLE and stream <= PER_THREAD_HANDLE:
-        raise DriverFailure(INVALID_VALUE, "memory can not be attached to a default stream alone")
+        raise DriverFailure(INVALID_VALUE, "memory cannot be attached to a default stream alone")
 
 
 # Queries

@@ -99,7 +99,7 @@ def cu_pointer_set_attribute(machine: Machine, value: int, attribute: int, addre
     need(value)
     found = machine.memory.find(address)
     if attribute != _SYNC_MEMOPS or found is None or found.is_freeing:
-        raise DriverFailure(INVALID_VALUE, f"pointer attribute {attribute} can not be set")
+        raise DriverFailure(INVALID_VALUE, f"pointer attribute {attribute} cannot be set")
     found.is_synchronous = get_i32(value) != 0
 
 

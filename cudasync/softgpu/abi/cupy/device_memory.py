@@ -26,6 +26,21 @@ def array_at(address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.nda
     return found
 
 
+def strided_at(
+    start: int,
+    size_bytes: int,
+    address: int,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+) -> np.ndarray[Any, Any]:
+    """The array whose first element is at `address`, within the bytes that begin at `start`."""
+    if not size_bytes:
+        return np.empty(shape, dtype)
+    room: Any = (ctypes.c_ubyte * size_bytes).from_address(start)
+    return np.ndarray(shape, dtype, room, address - start, strides)
+
+
 def current_stream(machine: Machine) -> Stream:
     """CuPy's current stream for the calling thread and its device."""
     cuda: Any = sys.modules["cupy.cuda.stream"]

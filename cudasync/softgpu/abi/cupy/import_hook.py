@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ROOM: Final = "cudasync.softgpu.abi.cupy"
 _PACKAGES: Final = ("cupy", "cupy_backends", "cupyx")
 _RUNTIME: Final = "cupy_backends.cuda.api.runtime"
-_AMENDED: Final = {"cupy.cuda.cub": "cub", "cupy.random._generator_api": "generator_api"}
+_AMENDED: Final = {"cupy.cuda.cub": "cub", "cupy.random._generator_api": "random.generator_api"}
 _ASKING: Final = ("cupy.cuda", "cupy_backends.cuda.libs")
 """The packages that load a library before they import the module that is linked with it."""
 _LINKED: Final = ("cupy_backends.cuda.libs.", "cupy.cuda.cufft")

@@ -222,7 +222,7 @@ def read_fill(machine: Machine, address: int, context: int) -> FillWork:
     word = params.word_bytes
     if word not in (1, 2, 4) or params.target % word:
         raise DriverFailure(
-            INVALID_VALUE, f"words of {word} bytes at {params.target:#x} can not be set"
+            INVALID_VALUE, f"words of {word} bytes at {params.target:#x} cannot be set"
         )
     width, height = params.width, params.height
     row = width * word

@@ -120,5 +120,5 @@ def _compile(
 def _quoted(path: Path) -> str:
     text = str(path)
     if any(letter in text for letter in "\"'\\\n"):
-        raise CudasyncError(f"{text}: a path with quotes can not be compiled into the library")
+        raise CudasyncError(f"{text}: a path with quotes cannot be compiled into the library")
     return text

@@ -148,7 +148,7 @@ static void start(void) {
     if (!dlsym(RTLD_DEFAULT, "Py_IsInitialized")) {
         library = dlopen(LIBPYTHON, RTLD_NOW | RTLD_GLOBAL);
         if (!library)
-            fail("libpython can not be loaded; run `python -m cudasync native --libs DIR` again, "
+            fail("libpython cannot be loaded; run `python -m cudasync native --libs DIR` again, "
                  "with the Python that is to be used", dlerror());
     }
     python.is_initialized = function_of_python(library, "Py_IsInitialized");

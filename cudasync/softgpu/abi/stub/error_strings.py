@@ -52,7 +52,7 @@ _WORDS: Final = {
     906: "the legacy default stream would have depended on a captured stream",
     907: "the event was last recorded in a captured stream",
     908: "the capture was begun by another thread",
-    910: "the executable graph can not be updated so",
+    910: "the executable graph cannot be updated so",
     999: "unknown error",
 }
 
@@ -124,7 +124,7 @@ class Details:
         self._here.details[failure.code] = self._details[failure.code] = detail
         if not self._report or not detail or detail in self._told:
             return
-        if failure.code in _OF_KERNELS or detail.startswith("ptxas"):
+        if failure.code in _OF_KERNELS or detail.startswith(("ptxas", "nvlink")):
             if self._told.setdefault(detail, failure) is not failure:
                 return
             sys.stderr.write(f"cudasync software GPU: {name_of(failure.code)}: {detail}\n")

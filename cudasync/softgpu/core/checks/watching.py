@@ -96,7 +96,7 @@ class LaunchWatching(Watching):
             )
         if not is_watched:
             size = f"{self.most_bytes >> 30} GiB"
-            return f"more than {size} are allocated, or it can not be compiled to be recorded"
+            return f"more than {size} are allocated, or it cannot be compiled to be recorded"
         return ""
 
     def _synchronises(self, module: Module) -> bool:

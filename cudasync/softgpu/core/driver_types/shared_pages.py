@@ -138,7 +138,7 @@ def open_foreign(process: int, descriptor: int, kind: str, nonce: bytes) -> int:
         opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError as problem:
         raise DriverFailure(
-            INVALID_HANDLE, f"what process {process} shared can not be opened: {problem.strerror}"
+            INVALID_HANDLE, f"what process {process} shared cannot be opened: {problem.strerror}"
         ) from None
     # Between `readlink` and `open`, the descriptor may have become another file's.
     if os.readlink(f"/proc/self/fd/{opened}") != name:

@@ -65,7 +65,7 @@ class Captures:
         asked = _mode(mode)
         if stream.is_legacy:
             raise DriverFailure(
-                STREAM_CAPTURE_UNSUPPORTED, "the legacy default stream can not be captured"
+                STREAM_CAPTURE_UNSUPPORTED, "the legacy default stream cannot be captured"
             )
         if stream.capture is not None:
             raise DriverFailure(ILLEGAL_STATE, f"{stream.name} is captured already")
@@ -160,7 +160,7 @@ class Captures:
         captured.capture.check()
         if stream.is_legacy:
             invalidate([captured.capture], "the legacy default stream would have joined it")
-            raise DriverFailure(STREAM_CAPTURE_IMPLICIT, "the legacy default stream can not join")
+            raise DriverFailure(STREAM_CAPTURE_IMPLICIT, "the legacy default stream cannot join")
         self._join(captured.capture, stream, captured.tips)
         return True
 
@@ -194,7 +194,7 @@ class Captures:
     def refuse_graph(self, graph: Graph, what: str) -> None:
         """Called for an operation on a graph that is forbidden during a capture into it."""
         if any(capture.graph is graph for capture in self.active.copy()):
-            raise DriverFailure(INVALID_VALUE, f"a graph that is captured into can not be {what}")
+            raise DriverFailure(INVALID_VALUE, f"a graph that is captured into cannot be {what}")
 
     def refuse_context(
         self, context: Context, what: str, green: GreenContext | None = None

@@ -69,4 +69,4 @@ def work_of(command: Command) -> Work:
             return LibraryWork(command.routine)
         case HostFunction() if not isinstance(command, Callback):
             return HostWork(command.function, command.user_data, command.workers)
-    raise DriverFailure(STREAM_CAPTURE_UNSUPPORTED, f"{command.describe()} can not be captured")
+    raise DriverFailure(STREAM_CAPTURE_UNSUPPORTED, f"{command.describe()} cannot be captured")

@@ -56,7 +56,7 @@ class Executables:
             if flags & ~(_AUTO_FREE | _UPLOAD | _DEVICE_LAUNCH | _NODE_PRIORITY):
                 raise DriverFailure(INVALID_VALUE, f"unknown flags {flags:#x}")
             if flags & _DEVICE_LAUNCH:
-                raise DriverFailure(NOT_SUPPORTED, "kernels can not launch graphs")
+                raise DriverFailure(NOT_SUPPORTED, "kernels cannot launch graphs")
             self._machine.graphs.captures.refuse_graph(graph, "instantiated")
             if any(len(memory.holders) > 1 for memory in allocated_by(graph)):
                 raise DriverFailure(

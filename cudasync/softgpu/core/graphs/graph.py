@@ -111,7 +111,7 @@ class Graph:
         if target.graph is not self:
             raise DriverFailure(INVALID_VALUE, "the node is of another graph")
         if source is target:
-            raise DriverFailure(INVALID_VALUE, "a node can not depend on itself")
+            raise DriverFailure(INVALID_VALUE, "a node cannot depend on itself")
         if source in target.dependencies:
             raise DriverFailure(INVALID_VALUE, "the dependency is there already")
         source.dependents[target] = target.dependencies[source] = edge

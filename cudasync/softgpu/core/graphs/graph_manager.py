@@ -154,7 +154,7 @@ class GraphManager:
         _refuse_memory_nodes(graph, "a child that is a copy")
         if conditions_of(graph):
             raise DriverFailure(
-                INVALID_VALUE, "a graph with conditional nodes can not be a child that is a copy"
+                INVALID_VALUE, "a graph with conditional nodes cannot be a child that is a copy"
             )
         return ChildWork(graph.copy()[0])
 
@@ -189,7 +189,7 @@ class GraphManager:
     def check_settable(self, node: Node) -> None:
         """INVALID_VALUE for a node with fixed parameters."""
         if node.work.kind in _FIXED:
-            raise DriverFailure(INVALID_VALUE, f"a {node.work.kind.name} node can not be changed")
+            raise DriverFailure(INVALID_VALUE, f"a {node.work.kind.name} node cannot be changed")
 
     def set_work(self, node: Node, work: Work) -> None:
         """Set a node's parameters; its type cannot change."""
@@ -238,4 +238,4 @@ class GraphManager:
 
 def _refuse_memory_nodes(graph: Graph, what: str) -> None:
     if has_memory_nodes(graph):
-        raise DriverFailure(INVALID_VALUE, f"a graph with memory nodes can not be {what}")
+        raise DriverFailure(INVALID_VALUE, f"a graph with memory nodes cannot be {what}")

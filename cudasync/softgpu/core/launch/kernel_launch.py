@@ -160,7 +160,7 @@ class KernelLaunch(Command):
         except Exception as problem:
             # The first launch makes the machine code.
             raise DriverFailure(
-                INVALID_PTX, f"kernel {self.function.name} can not be compiled: {problem}"
+                INVALID_PTX, f"kernel {self.function.name} cannot be compiled: {problem}"
             ) from problem
 
     @property

@@ -66,7 +66,7 @@ class TransferManager:
         if len(devices) == 2 and devices[0] is not devices[1] and not self._peers.include(*devices):
             raise DriverFailure(
                 NOT_SUPPORTED,
-                f"a node can not copy between devices {devices[0].ordinal} and "
+                f"a node cannot copy between devices {devices[0].ordinal} and "
                 f"{devices[1].ordinal}, which have no access to each other's memory",
             )
 

@@ -153,7 +153,7 @@ class Pool:
             else:
                 self._held_high = self._held
         else:
-            raise DriverFailure(INVALID_VALUE, f"pool attribute {number} can not be set")
+            raise DriverFailure(INVALID_VALUE, f"pool attribute {number} cannot be set")
 
     # Access
 
@@ -171,7 +171,7 @@ class Pool:
                 raise DriverFailure(INVALID_VALUE, "the host's access to a pool is as it is")
         elif device is self.device:
             if flags != ACCESS_BOTH:
-                raise DriverFailure(INVALID_VALUE, "a device can not lose its own pool")
+                raise DriverFailure(INVALID_VALUE, "a device cannot lose its own pool")
         elif flags == ACCESS_BOTH:
             self.guests.add(device)
         else:
@@ -257,7 +257,7 @@ class PoolManager:
         """cuMemPoolDestroy: allocations from the pool stay until they are freed."""
         pool = self.get(handle)
         if pool.is_default:
-            raise DriverFailure(INVALID_VALUE, "a default pool can not be destroyed")
+            raise DriverFailure(INVALID_VALUE, "a default pool cannot be destroyed")
         self._pools.remove(handle)
         while pool.files:
             os.close(pool.files.pop())

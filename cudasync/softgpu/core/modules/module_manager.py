@@ -165,7 +165,7 @@ class ModuleManager:
                 raise
             except Exception as problem:
                 # A bug of ours, but still an error that a program can handle.
-                why = f"ptxas fatal   : the module can not be compiled ({problem!r})"
+                why = f"ptxas fatal   : the module cannot be compiled ({problem!r})"
                 raise DriverFailure(INVALID_PTX, why) from problem
             found = self._compiled.add(image, found)
         return found

@@ -142,7 +142,7 @@ class StreamManager:
             return
         stream = self.get(handle)
         if handle <= PER_THREAD_HANDLE:
-            raise DriverFailure(INVALID_HANDLE, "a default stream can not be destroyed")
+            raise DriverFailure(INVALID_HANDLE, "a default stream cannot be destroyed")
         if self._executor.deferred.put_off(lambda: self.destroy(handle)):
             return
         self._streams.remove(handle)

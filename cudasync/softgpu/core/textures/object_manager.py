@@ -179,7 +179,7 @@ class ObjectManager:
         if not row or not height or pitch < row or pitch % _PITCH_ALIGNMENT:
             raise DriverFailure(
                 INVALID_VALUE,
-                f"{height} rows of {row} bytes can not lie {pitch} bytes apart: the pitch is a "
+                f"{height} rows of {row} bytes cannot lie {pitch} bytes apart: the pitch is a "
                 f"multiple of {_PITCH_ALIGNMENT}",
             )
         whole = pitch * (height - 1) + row

@@ -94,13 +94,14 @@ class PieceText:
         for each in local:
             type_, nothing = context.type_of(each), context.nothing_in(each)
             entry += [f"  {each} = alloca {type_}", f"  store {type_} {nothing}, ptr {each}"]
+        # Values and labels share their names: no label of a branch begins with these words.
         for number, each in enumerate(copied):
             type_ = context.type_of(each)
             entry += [
                 f"  {each} = alloca {type_}",
                 f"  %shared.{number} = {context.where(each)}",
-                f"  %taken.{number} = load {type_}, ptr %shared.{number}, align 4",
-                f"  store {type_} %taken.{number}, ptr {each}",
+                f"  %copied.{number} = load {type_}, ptr %shared.{number}, align 4",
+                f"  store {type_} %copied.{number}, ptr {each}",
             ]
         within = sorted(each for each in places if each // 2 in self.piece)
         cases = " ".join(f"i32 {each}, label %{label_of(each)}" for each in within)

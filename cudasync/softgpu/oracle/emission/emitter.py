@@ -163,7 +163,7 @@ class Emitter:
                 return self.resize(self.places.symbol(self, operand), 64, type_)
             case Vector():
                 return self._packed(operand, type_)
-        self.refuse(f"operand {operand} can not be read here")
+        self.refuse(f"operand {operand} cannot be read here")
 
     def constant(self, value: int, type_: ScalarType) -> str:
         bits = value % (1 << type_.bits)
@@ -202,12 +202,12 @@ class Emitter:
                 own = operand.type
                 bits = self.to_bits(value, type_)
                 if T.PRED in (own, type_) and own is not type_:
-                    self.refuse("a predicate and a number can not stand for each other")
+                    self.refuse("a predicate and a number cannot stand for each other")
                 bits = self._widened(bits, type_, own)
                 width = 8 if own is T.PRED else own.bits
                 self.line(f"store i{width} {bits}, ptr {self._slot(operand)}")
             case _:
-                self.refuse(f"{operand} can not be written")
+                self.refuse(f"{operand} cannot be written")
 
     def _widened(self, bits: str, type_: ScalarType, own: ScalarType) -> str:
         if own is T.PRED:

@@ -134,7 +134,7 @@ class Library:
             need(target, dtype.itemsize)
             if stream.capture is not None:
                 raise DriverFailure(
-                    STREAM_CAPTURE_UNSUPPORTED, f"{name} can not wait for a result in a capture"
+                    STREAM_CAPTURE_UNSUPPORTED, f"{name} cannot wait for a result in a capture"
                 )
 
         def run() -> None:

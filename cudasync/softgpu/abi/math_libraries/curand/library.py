@@ -105,7 +105,7 @@ class Library:
         stream = machine.streams.get(found.stream)
         if stream.capture is not None:
             # Each launch of the graph would give the same numbers.
-            raise DriverFailure(STREAM_CAPTURE_UNSUPPORTED, f"{name} can not be captured")
+            raise DriverFailure(STREAM_CAPTURE_UNSUPPORTED, f"{name} cannot be captured")
         machine.memory.place(target, count * dtype.itemsize)
         seed, place = found.take(count)
 

@@ -1,0 +1,1 @@
+"""Cellar, abi. CuPy's random generators, with numbers from NumPy's bit generators."""
