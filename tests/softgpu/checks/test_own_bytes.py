@@ -110,7 +110,7 @@ IN_A_LOOP = OWN.replace(
         (OWN, (THREADS // 2, 2, 1), True),
         (OWN.replace("%tid, 4, %base", "%tid, 4, %extra"), (THREADS, 1, 1), False),
         (OWN.replace("%tid, 4, %base", "%tid, %extra, %base"), (THREADS, 1, 1), True),
-        (OWN.replace("mov.u32 %tid, %tid.x", "mov.u32 %tid, %tid.x; and.b32 %tid, %tid, 63"), (THREADS, 1, 1), True),
+        (OWN.replace("%tid.x;", "%tid.x; and.b32 %tid, %tid, 63;"), (THREADS, 1, 1), True),
         # Threads may be in different trips.
         (IN_A_LOOP, (THREADS, 1, 1), True),
         (text_of(4, [(True, 4, 0), (False, 4, 4)]), (THREADS, 1, 1), True),

@@ -18,6 +18,7 @@ from cudasync.softgpu.jit.checks import (
     race_cells,
     race_functions,
     race_lines,
+    race_rows,
     race_synchronisation,
 )
 from cudasync.softgpu.jit.kernel_abi.barrier_operands import number_and_count
@@ -38,6 +39,7 @@ _FUNCTIONS = {
     **race_functions.FUNCTIONS,
     **race_accesses.FUNCTIONS,
     **race_lines.FUNCTIONS,
+    **race_rows.FUNCTIONS,
     **race_synchronisation.FUNCTIONS,
 }
 _WHO = "ptr %job, i32 %ctaid.x, i32 %ctaid.y, i32 %ctaid.z, i32 %warp"
