@@ -34,7 +34,7 @@ class Webs:
     Without `sees_entry`, no code is assumed to use a register before it is defined.
     """
 
-    __slots__ = ("_bits", "_joined", "_masks", "_parents", "at_entry", "defined", "used")
+    __slots__ = ("_bits", "_first", "_joined", "_masks", "_parents", "at_entry", "defined", "used")
 
     at_entry: dict[str, int]
     defined: dict[tuple[int, str], int]
@@ -44,9 +44,13 @@ class Webs:
         self.at_entry = {}
         self.defined = {}
         self.used = {}
-        # The bit of each definition; the bits of the definitions of each register.
+        # The bit of each definition among its register's; all bits of each register.
         self._bits: dict[tuple[int, str], int] = {}
         self._masks: dict[str, int] = {}
+        # The number of each register's first definition: how far its bits are shifted in a set of
+        # all definitions. Such sets are as long as the function, so instructions use sets of one
+        # register, and blocks alone use sets of all.
+        self._first: dict[str, int] = {}
         # For each register, definitions that are already in one web.
         self._joined: dict[str, int] = {}
         self._number(function, sees_entry=sees_entry)
@@ -58,24 +62,24 @@ class Webs:
         outer = () if sees_entry else (*function.parameters, *function.results)
         fixed = {each.name for each in outer}
         entry = [_ENTRY] if sees_entry else []
-        places: defaultdict[str, list[int]] = defaultdict(list)
+        places: defaultdict[str, dict[int, None]] = defaultdict(dict)
         for index, instruction in enumerate(function.body):
             for register in defs(instruction):
-                places[register.name].append(index)
+                places[register.name][index] = None
         for name, indices in places.items():
             if len(indices) > 1 and name not in fixed:
-                self._masks[name] = 0
-                for index in entry + indices:
-                    bit = 1 << len(self._bits)
-                    self._bits[index, name] = bit
-                    self._masks[name] |= bit
+                self._first[name] = len(self._bits)
+                every = [*entry, *indices]
+                for number, index in enumerate(every):
+                    self._bits[index, name] = 1 << number
+                self._masks[name] = (1 << len(every)) - 1
 
     def _join(self, flow: ControlFlow) -> None:
-        entry = {name: bit for (index, name), bit in self._bits.items() if index == _ENTRY}
-        reaching = self._reaching(flow, sum(entry.values()))
+        entry = [name for index, name in self._bits if index == _ENTRY]
+        reaching = self._reaching(flow, sum(1 << self._first[name] for name in entry))
         for block in flow.blocks:
             self._note(flow, block, reaching[block.index])
-        self.at_entry = {name: self._root(bit.bit_length() - 1) for name, bit in entry.items()}
+        self.at_entry = {name: self._root(self._first[name]) for name in entry}
         self.used = {place: self._root(web) for place, web in self.used.items()}
         self.defined = {place: self._root(web) for place, web in self.defined.items()}
 
@@ -102,39 +106,47 @@ class Webs:
 
     def _passing(self, flow: ControlFlow, block: Block) -> tuple[int, int]:
         """The definitions that a block overwrites, and those that it leaves."""
-        overwritten = left = 0
+        left: dict[str, int] = {}
+        overwritten: set[str] = set()
         for index in range(block.start, block.end):
             instruction = flow.function.body[index]
             for register in defs(instruction):
-                bit = self._bits.get((index, register.name))
+                name = register.name
+                bit = self._bits.get((index, name))
                 if bit is None:
                     continue
                 if instruction.guard is None:
-                    mask = self._masks[register.name]
-                    overwritten |= mask
-                    left &= ~mask
-                left |= bit
-        return overwritten, left
+                    overwritten.add(name)
+                    left[name] = bit
+                else:
+                    left[name] = left.get(name, 0) | bit
+        return (
+            sum(self._masks[name] << self._first[name] for name in overwritten),
+            sum(bits << self._first[name] for name, bits in left.items()),
+        )
 
-    def _note(self, flow: ControlFlow, block: Block, live: int) -> None:
+    def _note(self, flow: ControlFlow, block: Block, reaching: int) -> None:
         """Note the webs of the block's instructions, given the definitions at its beginning."""
+        # The definitions of each register that reach the current instruction.
+        live = _OfRegisters(self._first, self._masks, reaching)
         for index in range(block.start, block.end):
             instruction = flow.function.body[index]
             for register in uses(instruction):
-                met = live & self._masks.get(register.name, 0)
+                name = register.name
+                met = live[name] if name in self._masks else 0
                 if met:
-                    self.used[index, register.name] = self._union(register.name, met)
+                    self.used[index, name] = self._union(name, met)
             for register in defs(instruction):
-                bit = self._bits.get((index, register.name))
+                name = register.name
+                bit = self._bits.get((index, name))
                 if bit is None:
                     continue
-                self.defined[index, register.name] = bit.bit_length() - 1
-                mask = self._masks[register.name]
+                self.defined[index, name] = self._first[name] + bit.bit_length() - 1
                 if instruction.guard is None:
-                    live &= ~mask
+                    live[name] = bit
                 else:
-                    self._union(register.name, bit | live & mask)
-                live |= bit
+                    live[name] |= bit
+                    self._union(name, live[name])
 
     def _union(self, name: str, bits: int) -> int:
         """Join definitions of a register into one web, and return its number.
@@ -142,14 +154,15 @@ class Webs:
         Definitions that meet at one use mostly meet at the next, with a few more: one of the joined
         ones is enough.
         """
-        first = self._root(bits.bit_length() - 1)
+        before_first = self._first[name] - 1
+        first = self._root(before_first + bits.bit_length())
         joined = self._joined.get(name, 0)
         common = bits & joined
         self._joined[name] = joined | bits if common else bits
         bits = bits & ~joined | common & -common
         while bits:
             lowest = bits & -bits
-            self._parents[self._root(lowest.bit_length() - 1)] = first
+            self._parents[self._root(before_first + lowest.bit_length())] = first
             bits ^= lowest
         return first
 
@@ -158,3 +171,16 @@ class Webs:
             self._parents[web] = self._parents[self._parents[web]]
             web = self._parents[web]
         return web
+
+
+class _OfRegisters(dict[str, int]):
+    """The definitions of each register in a set of all definitions, taken when first asked for."""
+
+    def __init__(self, first: dict[str, int], masks: dict[str, int], every: int) -> None:
+        self._first = first
+        self._masks = masks
+        self._every = every
+
+    def __missing__(self, name: str) -> int:
+        found = self[name] = self._every >> self._first[name] & self._masks[name]
+        return found

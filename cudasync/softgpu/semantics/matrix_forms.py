@@ -10,12 +10,14 @@ Source: the PTX ISA, sections "mma" and "Warp-level Matrix Multiply-Accumulate I
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction
+    from cudasync.ptx.types import ScalarType
 
 # Bits of an element. A word of 32 one-bit elements counts as one element.
 ELEMENT_BITS = {
@@ -98,14 +100,18 @@ class Form:
 
 def form_of(instruction: Instruction) -> Form | None:
     """The form of an mma or a wmma.mma; None if it is unknown."""
-    modifiers = instruction.modifiers
-    is_wmma = instruction.opcode == "wmma"
+    return _form_of(instruction.opcode, instruction.modifiers, instruction.types)
+
+
+@functools.cache
+def _form_of(opcode: str, modifiers: tuple[str, ...], given: tuple[ScalarType, ...]) -> Form | None:
+    is_wmma = opcode == "wmma"
     shape = next((each for each in modifiers if _SHAPE.fullmatch(each)), "")
     named = [each for each in modifiers if each in _NAMED]
     known = {*_MODIFIERS, *_NAMED, shape, *({"mma"} if is_wmma else ())}
     if not shape or not {"sync", "aligned"} <= set(modifiers) <= known:
         return None
-    types = [each.value for each in instruction.types]
+    types = [each.value for each in given]
     if len(types) == 2 and (is_wmma or named):
         # The types of A and B stand between those of D and C, or are implied.
         between = named or ["f16", "f16"]
@@ -119,11 +125,11 @@ def form_of(instruction: Instruction) -> Form | None:
     layouts = [each for each in modifiers if each in ("row", "col")]
     combine = next((each for each in modifiers if each in ("xor", "and")), "")
     rounding = next((each for each in modifiers if each in ROUNDINGS), "rn")
-    if len(layouts) != 2 or not _is_fitting(instruction, kind, shape, layouts):
+    if len(layouts) != 2 or not _is_fitting(opcode, set(modifiers), kind, shape, layouts):
         return None
     m, n, k = _sizes(shape)
     return Form(
-        name=".".join((instruction.opcode, *modifiers, *types)),
+        name=".".join((opcode, *modifiers, *types)),
         shape=shape,
         m=m,
         n=n,
@@ -150,10 +156,11 @@ def _kind(a: str, b: str, c: str, d: str) -> str | None:
     return None
 
 
-def _is_fitting(instruction: Instruction, kind: str, shape: str, layouts: list[str]) -> bool:
+def _is_fitting(
+    opcode: str, modifiers: set[str], kind: str, shape: str, layouts: list[str]
+) -> bool:
     """Whether the form allows its layouts and its special modifiers."""
-    modifiers = set(instruction.modifiers)
-    is_free = kind in ("f16", "bf16", "tf32", "8 bits", "f64") and instruction.opcode == "wmma"
+    is_free = kind in ("f16", "bf16", "tf32", "8 bits", "f64") and opcode == "wmma"
     is_free = is_free or (kind == "f16" and shape == "m8n8k4")
     if not is_free and layouts != ["row", "col"]:
         return False
@@ -209,12 +216,17 @@ class Part:
 
 def part_of(instruction: Instruction) -> Part | None:
     """The matrix that a wmma.load or wmma.store moves; None if the form is unknown."""
-    modifiers = set(instruction.modifiers)
+    return _part_of(instruction.modifiers, instruction.types)
+
+
+@functools.cache
+def _part_of(written: tuple[str, ...], given: tuple[ScalarType, ...]) -> Part | None:
+    modifiers = set(written)
     shape = next((each for each in modifiers if _SHAPE.fullmatch(each)), "")
     operand = next((each for each in ("a", "b", "c", "d") if each in modifiers), "")
     layout = next((each for each in ("row", "col") if each in modifiers), "")
-    types = [each.value for each in instruction.types]
-    types += [each for each in instruction.modifiers if each in _NAMED]
+    types = [each.value for each in given]
+    types += [each for each in written if each in _NAMED]
     spaces = {"global", "shared", "shared::cta"}
     way = "load" if "load" in modifiers else "store"
     if modifiers - {"sync", "aligned", way, operand, layout, shape, *types, *spaces}:

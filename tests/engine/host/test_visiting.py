@@ -24,7 +24,7 @@ from helpers.concurrency.thread_crew import (
 
 import cudasync as cs
 from cudasync.engine import current
-from cudasync.engine.host import draining, visiting
+from cudasync.engine.host import drain_loop, visiting
 from cudasync.engine.host.permits import Permits
 from cudasync.engine.host.slots import Slots
 
@@ -290,10 +290,10 @@ def test_a_planner_of_another_pool_is_left_to_plan_while_it_makes_progress():
             worker = current.worker()
             assert worker is not None
             return [
-                draining.is_planned_by(threading.get_ident(), pool) == (pool is not worker.pool)
+                drain_loop.is_planned_by(threading.get_ident(), pool) == (pool is not worker.pool)
                 for pool in pools
             ]
 
         for pool in ("compute", "io"):
             assert engine.push(ask, pool=pool).result(PATIENCE_S) == [True, True]
-        assert not any(draining.is_planned_by(mine, pool) for pool in pools)
+        assert not any(drain_loop.is_planned_by(mine, pool) for pool in pools)

@@ -12,7 +12,7 @@ from helpers.lowering.isa_cases import all_cases
 from helpers.lowering.recorded_launch import excesses, record
 
 from cudasync.ptx import parse
-from cudasync.ptx.access import Access, analyse
+from cudasync.ptx.access_analysis.accesses import Access, analyse
 from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.interface.launch import FaultKind, OutcomeKind
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.memory.load_store import elements
+from cudasync.softgpu.jit.vector_ir.function_writer import SILENT
 from cudasync.softgpu.jit.vector_ir.values import Value, varying
 from cudasync.softgpu.semantics.matrix_fragments import LANES
 
@@ -48,9 +49,14 @@ def put(
     held: Fragment,
     purpose: str,
 ) -> str:
-    """Store a fragment in memory; return its address."""
+    """Store a fragment in memory; return its address.
+
+    Without text only its registers are checked: a product's result varies, whatever they hold.
+    """
     type_ = ScalarType.F64 if held.word_bits == 64 else ScalarType.B32
     found = registers(lowering, instruction, operand, held)
+    if lowering.builder.is_silent:
+        return SILENT
     return put_words(lowering, [lowering.read(each, type_) for each in found], purpose)
 
 
@@ -82,6 +88,8 @@ def take(
 def word(lowering: Lowering, memory: str, number: int, type_: str = "i32") -> Value:
     """Word `number` of every lane."""
     builder = lowering.builder
+    if builder.is_silent:
+        return varying(type_, SILENT)
     vector = builder.vector_type(type_)
     slot = builder.name(f"getelementptr {vector}, ptr {memory}, i32 {number}")
     return varying(type_, builder.name(f"load {vector}, ptr {slot}, align 64"))

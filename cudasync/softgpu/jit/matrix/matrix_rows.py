@@ -1,19 +1,18 @@
 """Cellar, jit. Moves lines of a matrix, each named by a lane, to and from memory at once.
 
-A line is a row of eight halves for ldmatrix, a row or a column for wmma. It is checked, and
-recorded if launches are recorded, as an access of the lane that names it, which must be active.
+A line is a row of eight halves. It is checked, and recorded if launches are recorded, as an access
+of the lane that names it, which must be active.
 Between memory and lanes, lines lie in stack memory, one behind the other.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.interface.access_recording import Touch
-from cudasync.softgpu.jit.addressing.address_bounds import Bounds
-from cudasync.softgpu.jit.addressing.memcheck import check, lay_out, next_lane, within
+from cudasync.softgpu.jit.addressing.memcheck import lay_out, next_lane
 from cudasync.softgpu.jit.checks.recording_calls import note
 from cudasync.softgpu.jit.matrix.fragment_memory import stack_memory
 from cudasync.softgpu.jit.memory.coalescing import Access
@@ -55,32 +54,21 @@ def first_lanes(lowering: Lowering, count: int) -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class Comb:
-    """`count` lines that lie equally far `apart`, from `first` on; both are uniform i64."""
-
-    first: str
-    apart: str
-    count: int
-
-
 def load_lines(
     lowering: Lowering,
     instruction: ir.Instruction,
     where: Place,
     size: int,
     alignment: int,
-    comb: Comb | None = None,
 ) -> str:
-    """Load the lines of the active lanes; return their address on the stack. Other lines are zero;
-    with a comb there are `comb.count` lines."""
+    """Load the lines of the active lanes; return their address on the stack. Others are zero."""
     builder = lowering.builder
-    _check(lowering, where, size, alignment, comb)
+    _check(lowering, where, size, alignment)
     note(lowering, instruction, where, size, Touch.READ)
     memory = stack_memory(lowering, "lines")
     if not lowering.is_mask_full:
         builder.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-        length = (builder.lanes if comb is None else comb.count) * size
+        length = builder.lanes * size
         builder.emit(
             f"call void @llvm.memset.p0.i64(ptr align 64 {memory}, i8 0, i64 {length}, i1 false)"
         )
@@ -95,48 +83,23 @@ def store_lines(
     size: int,
     alignment: int,
     memory: str,
-    comb: Comb | None = None,
 ) -> None:
     """Store lines from the stack to the places that the active lanes name."""
-    _check(lowering, where, size, alignment, comb)
+    _check(lowering, where, size, alignment)
     note(lowering, instruction, where, size, Touch.WRITTEN)
     _move(lowering, "store", where, size, memory)
 
 
-def _check(lowering: Lowering, where: Place, size: int, alignment: int, comb: Comb | None) -> None:
+def _check(lowering: Lowering, where: Place, size: int, alignment: int) -> None:
     """Check the first and the last element of each line.
 
-    That is enough, because the gap between two allocations is longer than a line. All lines of a
-    comb are valid if its first and last byte lie in the instruction's last range.
+    That is enough, because the gap between two allocations is longer than a line.
     """
     if not lowering.settings.memcheck or where.checked is None:
         return
     far = moved(lowering, where, size - alignment)
-    if comb is None:
-        for each in (where, far) if size > alignment else (where,):
-            Access(lowering, each, alignment, 1).check_lanes()
-        return
-    builder = lowering.builder
-    look, go_on = builder.fresh("look"), builder.fresh("go")
-    is_right = _is_within(lowering, where, size, alignment, comb)
-    builder.emit(f"br i1 {is_right}, label %{go_on}, label %{look}, !prof !2")
-    builder.label(look)
-    for each in (where, far):
-        assert each.checked is not None
-        check(lowering, each.checked, alignment, where.where, where.window)
-    builder.emit(f"br label %{go_on}")
-    builder.label(go_on)
-
-
-def _is_within(lowering: Lowering, where: Place, size: int, alignment: int, comb: Comb) -> str:
-    builder = lowering.builder
-    distance = builder.name(f"mul i64 {comb.apart}, {comb.count - 1}")
-    last = builder.name(f"add i64 {comb.first}, {distance}")
-    behind = builder.name(f"add i64 {last}, {size}")
-    bits = builder.name(f"or i64 {comb.first}, {comb.apart}")
-    low_bits = builder.name(f"and i64 {bits}, {alignment - 1}")
-    is_aligned = builder.name(f"icmp eq i64 {low_bits}, 0")
-    return within(lowering, Bounds(comb.first, behind, is_aligned), where.window)
+    for each in (where, far) if size > alignment else (where,):
+        Access(lowering, each, alignment, 1).check_lanes()
 
 
 def moved(lowering: Lowering, where: Place, distance: int) -> Place:

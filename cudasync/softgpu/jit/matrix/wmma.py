@@ -8,15 +8,14 @@ permutes them.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.jit.addressing.address_spaces import Place, place
+from cudasync.softgpu.jit.addressing.address_spaces import place
 from cudasync.softgpu.jit.matrix.fragment_memory import put, stack_memory, take
-from cudasync.softgpu.jit.matrix.matrix_rows import Comb, first_lanes, load_lines, store_lines
+from cudasync.softgpu.jit.matrix.matrix_rows import first_lanes
+from cudasync.softgpu.jit.matrix.strided_lines import StridedLines
 from cudasync.softgpu.jit.vector_ir.lane_masks import mask_word
-from cudasync.softgpu.jit.vector_ir.uniformity import affine
 from cudasync.softgpu.jit.vector_ir.values import Value, integer, uniform
 from cudasync.softgpu.semantics.matrix_forms import ELEMENT_BITS, Part, part_of
 from cudasync.softgpu.semantics.matrix_fragments import LANES, Fragment, fragment_of_part
@@ -31,9 +30,13 @@ def load(lowering: Lowering, instruction: ir.Instruction) -> None:
     part = _part(lowering, instruction)
     target, source, *stride = instruction.operands
     held = fragment_of_part(part)
+    memory = stack_memory(lowering, "lines")
+    if lowering.builder.is_silent:
+        # The result varies, whatever the address is.
+        take(lowering, instruction, target, held, memory)
+        return
     with first_lanes(lowering, part.count):
-        where, comb = _lines(lowering, instruction, part, source, stride)
-        memory = load_lines(lowering, instruction, where, part.line_bytes, part.element_bytes, comb)
+        _lines(lowering, instruction, part, source, stride).load(lowering, instruction, memory)
     order = _order(part)
     if order is not None:
         result = stack_memory(lowering, "result")
@@ -48,6 +51,8 @@ def store(lowering: Lowering, instruction: ir.Instruction) -> None:
     target, source, *stride = instruction.operands
     held = fragment_of_part(part)
     memory = put(lowering, instruction, source, held, "result")
+    if lowering.builder.is_silent:
+        return
     order = _order(part)
     if order is not None:
         lines = stack_memory(lowering, "lines")
@@ -55,8 +60,7 @@ def store(lowering: Lowering, instruction: ir.Instruction) -> None:
         _permute(lowering.builder, name, held, order, lines, memory, is_load=False)
         memory = lines
     with first_lanes(lowering, part.count):
-        where, comb = _lines(lowering, instruction, part, target, stride)
-        store_lines(lowering, instruction, where, part.line_bytes, part.element_bytes, memory, comb)
+        _lines(lowering, instruction, part, target, stride).store(lowering, instruction, memory)
 
 
 def _part(lowering: Lowering, instruction: ir.Instruction) -> Part:
@@ -72,8 +76,8 @@ def _lines(
     part: Part,
     operand: ir.Operand,
     stride: list[ir.Operand],
-) -> tuple[Place, Comb]:
-    """The place of each lane's line."""
+) -> StridedLines:
+    """The lines that an address operand and a stride name."""
     builder = lowering.builder
     where = place(lowering, instruction, operand)
     base = _of_first_lane(lowering, where.address)
@@ -84,12 +88,7 @@ def _lines(
         apart = builder.binary("lshr", bits, integer("i64", 3))
     else:
         apart = integer("i64", part.line_bytes)
-    lane = Value("i64", "0", affine(1, 64))
-    distance = builder.binary("mul", builder.varying(lane), apart)
-    address = builder.binary("add", distance, base)
-    checked = None if where.checked is None else address
-    comb = Comb(base.text, apart.text, part.count)
-    return replace(where, address=address, checked=checked), comb
+    return StridedLines(part, where, base.text, apart.text)
 
 
 def _of_first_lane(lowering: Lowering, value: Value) -> Value:
