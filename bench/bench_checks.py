@@ -31,8 +31,17 @@ if TYPE_CHECKING:
     from softgpu_work import Work
 
 OFF = "no check"
-CHECKS = {"mem, sync, leak": ("mem", "sync", "leak"), "init": ("init",)}
-AT_MOST = {"mem, sync, leak": 3.0, "init": 12.0}
+# Arrays that the kernel only writes are unwritten before each launch.
+FRESH = "init, new outputs"
+CHECKS = {
+    "mem, sync, leak": ("mem", "sync", "leak"),
+    "init": ("init",),
+    FRESH: ("init",),
+    "race": ("race",),
+}
+AT_MOST = {"mem, sync, leak": 3.0, "init": 12.0, FRESH: 12.0, "race": 12.0}
+# Kernels that add to what their outputs hold.
+ADDING = ("saxpy", "histogram")
 
 
 def build(session: Session) -> None:
@@ -43,9 +52,9 @@ def build(session: Session) -> None:
         name = f"bench_checks.{work.case}"
         if not session.wants(name):
             continue
-        launch, checksum = launched(module, work)
-        contenders = [contender(OFF, launch, checksum, None)]
-        contenders += [contender(k, launch, checksum, kinds) for k, kinds in CHECKS.items()]
+        launch, renew, checksum = launched(module, work)
+        contenders = [Contender(OFF, bench_of(launch, renew, OFF), checksum)]
+        contenders += [Contender(each, bench_of(launch, renew, each), checksum) for each in CHECKS]
         goals = [
             Goal(each, OFF, limit, word="must" if limit < 12 else "goal")
             for each, limit in AT_MOST.items()
@@ -63,18 +72,26 @@ def build(session: Session) -> None:
     session.at_end.append(means)
 
 
-def launched(module: cs.Module, work: Work) -> tuple[Callable[[], None], Callable[[], int]]:
-    """A launch with its wait, and the checksum of its results."""
+def launched(
+    module: cs.Module, work: Work
+) -> tuple[Callable[[], None], Callable[[], None], Callable[[], int]]:
+    """A launch with its wait; new memory for outputs; the checksum of its results."""
     arrays = {id(each): each for each in work.arguments if isinstance(each, np.ndarray)}
     buffers = {key: cs.DeviceBuffer(each.nbytes) for key, each in arrays.items()}
     for key, each in arrays.items():
         cs.memcpy_async(buffers[key], each.reshape(-1))
-    arguments = tuple(buffers.get(id(each), each) for each in work.arguments)
     kernel, block = module.kernel(work.kernel), softgpu_kernels.BLOCKS[work.kernel]
     device = cs.Device(0)
 
     def launch() -> None:
+        arguments = tuple(buffers.get(id(each), each) for each in work.arguments)
         cs.launch(kernel, grid=work.grid, block=block, args=arguments)
+        device.synchronize()
+
+    def renew() -> None:
+        if work.kernel not in ADDING:
+            for each in work.outputs:
+                buffers[id(each)] = cs.DeviceBuffer(each.nbytes)
         device.synchronize()
 
     def fresh() -> None:
@@ -87,26 +104,31 @@ def launched(module: cs.Module, work: Work) -> tuple[Callable[[], None], Callabl
                 cs.memcpy_async(each.reshape(-1), buffers[key])
         device.synchronize()
 
-    return launch, work.checksum_of(fresh)
+    return launch, renew, work.checksum_of(fresh)
 
 
-def contender(
-    name: str, launch: Callable[[], None], checksum: Callable[[], int], kinds: tuple | None
-) -> Contender:
+def bench_of(
+    launch: Callable[[], None], renew: Callable[[], None], name: str
+) -> Callable[[int], float]:
+    """Launches under the check of that name, the first of which is not timed."""
+
     def bench(loops: int) -> float:
-        if kinds is not None:
-            sanitizer.begin(kinds)
+        if name in CHECKS:
+            sanitizer.begin(CHECKS[name])
+        taken = 0.0
         try:
-            launch()
-            began = time.perf_counter()
-            for _ in range(loops):
+            for loop in range(loops + 1):
+                if name == FRESH:
+                    renew()
+                began = time.perf_counter()
                 launch()
-            return time.perf_counter() - began
+                taken += time.perf_counter() - began if loop else 0
+            return taken
         finally:
-            if kinds is not None:
+            if name in CHECKS:
                 sanitizer.end()
 
-    return Contender(name, bench, checksum)
+    return bench
 
 
 def means(session: Session) -> None:

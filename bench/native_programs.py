@@ -9,6 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from native_arguments import SMALLER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SOURCES = (".cu", ".cpp", ".cc", ".c")
 _LIBRARIES = re.compile(
@@ -16,7 +22,8 @@ _LIBRARIES = re.compile(
     r"npp|nvjpeg|nccl|nvrtc|mpi\.h|nvshmem|GL/|helper_gl|FreeImage|cudaNvSci|nvscibuf|cudaEGL|EGL/|"
     r"vulkan|d3d\w*|boost|opencv|matx)",
 )
-_NEEDS_APART = re.compile(r"-rdc[= ]true|-dc\b|-lcudadevrt")
+# Device code that refers to other source files: -rdc=true, in the words of make and of CMake.
+_RELOCATABLE = re.compile(r"-rdc[= ]true|\s-dc\b|-lcudadevrt|CUDA_SEPARABLE_COMPILATION\s+ON")
 _FLAGS = re.compile(r"(?<=\s)-[ID]\s?[^\s$()\\]+")
 _MODULE = re.compile(r"(\w+?)(64|)\.fatbin")
 # Arguments that give the number of repetitions for timing.
@@ -38,10 +45,13 @@ class Program:
     """The reason why it is not built, or ""."""
 
 
-def programs_of(top: Path) -> list[Program]:
-    """The programs under a folder, by name."""
+def programs_of(top: Path, words: Sequence[str] = ()) -> list[Program]:
+    """The programs under a folder, by name; of words, only those with one of them in the name."""
     found = []
     for folder in sorted({path.parent for path in top.rglob("*.c*") if path.suffix in SOURCES}):
+        name = folder.relative_to(top).as_posix()
+        if words and not any(word in name for word in words):
+            continue
         sources = sorted(path for path in folder.iterdir() if path.suffix in SOURCES)
         is_built = (folder / "CMakeLists.txt").exists() or (folder / "Makefile").exists()
         if is_built or any(_has_main(path) for path in sources):
@@ -74,27 +84,29 @@ def _program(top: Path, folder: Path, sources: list[Path]) -> Program:
     flags = [each for each in _FLAGS.findall(make) if not re.search("CUDA|NDEBUG", each)]
     for folders in re.findall(r"include_directories\(([^)]*)\)", make):
         flags += [f"-I{word}" for word in folders.split() if "$" not in word]
-    run = re.search(r"^\s+.*\./(?:\$[({]\w+[)}]|main\b)(.*)$", make, re.MULTILINE)
+    if _RELOCATABLE.search(make):
+        flags.append("-rdc=true")
+    run = re.search(r"^\s+.*\./(?:\$[({]\w+[)}]|main(?![\w.]))(.*)$", make, re.MULTILINE)
     arguments = run[1].split("#")[0].split() if run else []
+    smaller = SMALLER.get(folder.relative_to(top).parts[-1])
     return Program(
         folder.relative_to(top).as_posix(),
         folder,
         tuple(sources),
         tuple(flags),
-        tuple(_fewer_repeats(arguments, text)),
+        tuple(_fewer_repeats(arguments, text) if smaller is None else smaller.split()),
         modules,
-        _why_skipped(folder, sources, make),
+        _why_skipped(folder, sources)
+        or ("its arguments are variables of make" if "$" in " ".join(arguments) else ""),
     )
 
 
-def _why_skipped(folder: Path, sources: list[Path], make: str) -> str:
+def _why_skipped(folder: Path, sources: list[Path]) -> str:
     headers = [path for path in folder.rglob("*.*h*") if path.is_file()]
     for path in [*sources, *headers]:
         library = _LIBRARIES.search(path.read_text(errors="replace"))
         if library:
             return f"needs another library: {library[1].strip('/')}"
-    if _NEEDS_APART.search(make):
-        return "its device code is linked apart (-rdc)"
     return ""
 
 

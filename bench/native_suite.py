@@ -4,25 +4,29 @@
     python bench/native_suite.py FOLDER reduce scan      only those with one of these in the name
     python bench/native_suite.py FOLDER --json FILE      and keep what came of each program
     python bench/native_suite.py FOLDER --part 3/12      the third of twelve parts
+    python bench/native_suite.py FOLDER --sample 100     a hundred of those that may build
+    python bench/native_suite.py FOLDER --builds DIR     keep what is built, and build it once
     python bench/native_suite.py - --table FILE          what such a file says; nothing is run
 
 A program is a folder with sources (`native_programs.py`). nvcc compiles it to PTX, with the
 libraries of `cudasync native`. It passes if it ends with status 0, says that its answer is right,
 and says nothing of a failure. One that says nothing of its answer is skipped, and so is one that
-does not build, or is made for another library. What the software GPU refuses by name is counted
-apart. Exit status: 0 if every program passed or was skipped, else 1.
+does not build, lacks a file, or is made for another library. What the software GPU refuses by name
+is counted apart. The deadline is processor time, so that other work on the machine does not change
+what comes of a program. Exit status: 0 if every program passed or was skipped, else 1.
 """
 
 from __future__ import annotations
 
 import re
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from time import monotonic
+from random import Random
 from typing import TYPE_CHECKING
 
 import machine
@@ -32,7 +36,7 @@ from native_compiler import nvcc_command
 from native_programs import Program, programs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from suite_runner import Outcome
 
@@ -57,14 +61,26 @@ _NO_FAILURE = re.compile(
 _REFUSED = re.compile(
     r"cudasync (?:software GPU|native): (.*(?:supported|NOT_SUPPORTED|software GPU|CUDA 13).*)"
 )
+_NO_FILE = re.compile(
+    r"No such file|(?:can ?not|can't|could not|couldn't|unable to|error|failed to|not) "
+    r"(?:\w+ ){0,3}(?:open|read|find|load|found)",
+    re.IGNORECASE,
+)
 # The exit status of cuda-samples if the device lacks their feature.
 _WAIVED = 2
-_OPTIONS = ("-arch=compute_80", "-std=c++17", "-w", "-Xcompiler=-fopenmp,-fpermissive")
+_OPTIONS = ("-arch=compute_80", "-O2", "-std=c++17", "-w", "-Xcompiler=-fopenmp,-fpermissive")
 _BUILD_DEADLINE_S = 180
+# A program that waits, or has a share of the machine, may take longer than its processor time.
+_WAITING = 10
 
 
 def main() -> int:
     made = suite_runner.parser(__doc__ or "")
+    made.add_argument(
+        "--sample", type=int, metavar="N", help="N programs, drawn with a seed from those that fit"
+    )
+    made.add_argument("--seed", type=int, default=23, help="of the sample (23)")
+    made.add_argument("--builds", metavar="DIR", help="where what is built is kept and found")
     # The first word is the folder.
     options = made.parse_args()
     if options.table:
@@ -77,20 +93,37 @@ def main() -> int:
     nvcc = nvcc_command()
     if nvcc is None:
         sys.exit("there is no nvcc: pip install nvidia-cuda-nvcc nvidia-cuda-runtime")
-    programs = {each.name: each for each in programs_of(top)}
+    programs = {each.name: each for each in programs_of(top, options.words)}
+    names = list(programs)
+    if options.sample is not None:
+        names = sample(names, programs, options.sample, options.seed)
     with tempfile.TemporaryDirectory(prefix="native-suite-") as scratch:
         libraries = Path(scratch, "libraries")
         write_libraries(libraries)
+        builds = Path(options.builds or scratch).resolve()
+        builds.mkdir(parents=True, exist_ok=True)
         tests = suite_runner.go_through(
-            list(programs),
+            names,
             options,
             known={"program": "native_suite", **machine.facts(), "nvcc": version_of(nvcc)},
             run=lambda name: [
-                outcome_of(programs[name], nvcc, libraries, Path(scratch), options.deadline)
+                outcome_of(programs[name], nvcc, libraries, builds, options.deadline)
             ],
         )
     print(summary(tests))
     return status_of(tests)
+
+
+def sample(
+    names: Sequence[str], programs: Mapping[str, Program], count: int, seed: int
+) -> list[str]:
+    """So many of the programs that are not skipped by what their files say, in a drawn order.
+
+    A program's place depends on its name and the seed alone, so a sample changes little with the
+    folder.
+    """
+    fit = [name for name in names if not programs[name].skipped]
+    return sorted(fit, key=lambda name: Random(f"{seed} {name}").random())[:count]
 
 
 def write_libraries(folder: Path) -> None:
@@ -106,33 +139,57 @@ def version_of(nvcc: Sequence[str]) -> str:
 
 
 def outcome_of(
-    program: Program, nvcc: Sequence[str], libraries: Path, scratch: Path, deadline_s: float
+    program: Program, nvcc: Sequence[str], libraries: Path, builds: Path, deadline_s: float
 ) -> Outcome:
-    """Build a program, run it, and judge its output."""
-    began = monotonic()
-    made = partial(_outcome, program, began)
+    """Build a program unless that is done, run it, and judge its output."""
+    made = partial(_outcome, program)
     if program.skipped:
-        return made("skipped", program.skipped)
-    binary = scratch / "program"
-    binary.unlink(missing_ok=True)
+        return made("skipped", program.skipped, 0)
+    binary = builds / program.name.replace("/", "__")
+    if not binary.exists():
+        why = _build(program, nvcc, libraries, binary)
+        if why:
+            return made("skipped", f"does not build: {why}", 0)
+    before = _processor_seconds()
+    status, said = suite_runner.end_of(
+        # The shell sets the limit of processor time; SIGXCPU ends the program.
+        [
+            "sh",
+            "-c",
+            f'ulimit -S -t {deadline_s:.0f}; exec "$@"',
+            "",
+            str(binary),
+            *program.arguments,
+        ],
+        program.folder,
+        _WAITING * deadline_s,
+        {"LD_LIBRARY_PATH": str(libraries)},
+    )
+    if status == -signal.SIGXCPU:
+        status = None
+    return made(*judged(status, said), _processor_seconds() - before)
+
+
+def _build(program: Program, nvcc: Sequence[str], libraries: Path, binary: Path) -> str:
+    """Why a program does not build; "" if it does."""
     options = [*_OPTIONS, *program.flags]
     for source, module in program.modules:
         command = [*nvcc, *options, "-fatbin", str(source), "-o", str(program.folder / module)]
         suite_runner.end_of(command, program.folder, _BUILD_DEADLINE_S, {})
     build = [
-        *nvcc,
+        *(nvcc[0], f"-L{libraries}", *nvcc[1:]),
         *options,
         *(str(path) for path in program.sources),
-        *(f"-L{libraries}", "-lcuda", "-lgomp", "-o", str(binary)),
+        *("-lcuda", "-lgomp", "-o", str(binary)),
     ]
     status, said = suite_runner.end_of(build, program.folder, _BUILD_DEADLINE_S, {})
-    if status != 0:
-        return made("skipped", f"does not build: {_first_error(said)}")
-    own = {"LD_LIBRARY_PATH": str(libraries)}
-    status, said = suite_runner.end_of(
-        [str(binary), *program.arguments], program.folder, deadline_s, own
-    )
-    return made(*judged(status, said))
+    return "" if status == 0 else _first_error(said) or "not done by the deadline"
+
+
+def _processor_seconds() -> float:
+    """The processor time of this process's children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def judged(status: int | None, said: str) -> tuple[str, str]:
@@ -144,6 +201,9 @@ def judged(status: int | None, said: str) -> tuple[str, str]:
         return "refused", refused[1]
     if status is None:
         return "lost", f"not done by its deadline: {last}"
+    absent = next((line for line in lines if _NO_FILE.search(line)), "")
+    if status and absent and "software GPU" not in said:
+        return "skipped", f"lacks a file: {absent}"
     if status < 0:
         return "lost", f"ended by {signal.Signals(-status).name}: {last}"
     if status == _WAIVED and re.search("waiv|not support|require", said, re.IGNORECASE):
@@ -165,10 +225,10 @@ def status_of(tests: list[Outcome]) -> int:
     return suite_runner.status_of(tests)
 
 
-def _outcome(program: Program, began: float, outcome: str, reason: str) -> Outcome:
+def _outcome(program: Program, outcome: str, reason: str, seconds: float) -> Outcome:
     reason = reason.replace(str(program.folder), ".")[:300]
-    seconds = round(monotonic() - began, 1)
-    return {"test": program.name, "outcome": outcome, "reason": reason, "seconds": seconds}
+    known = {"test": program.name, "outcome": outcome, "reason": reason}
+    return {**known, "arguments": list(program.arguments), "seconds": round(seconds, 1)}
 
 
 def _first_error(said: str) -> str:

@@ -155,6 +155,8 @@ def _compiler(name: str) -> Compile:
         record: bool = False,
         races: bool = False,
         convergence: bool = False,
+        reads: bool = True,
+        windows: bool = False,
         image: bytes | None = None,
     ) -> CompiledModule:
         refusals: list[PtxError] = []
@@ -167,6 +169,8 @@ def _compiler(name: str) -> Compile:
                     record=record,
                     races=races,
                     convergence=convergence,
+                    reads=reads,
+                    windows=windows,
                     image=image,
                 )
             except PtxError as refusal:

@@ -28,7 +28,14 @@ PLANTED = [key for key, (_, _, model) in MODELS.items() if model.planted]
 
 
 # Parts of the engine that need their own model, as does each operation of `cudasync.atomic`.
-HANDSHAKES = {"record.of", "record.finish", "histories.MADE", "histories.let_rest"}
+HANDSHAKES = {
+    "record.of",
+    "record.finish",
+    "histories.MADE",
+    "histories.let_rest",
+    "permits.take",
+    "permits.give_back",
+}
 
 
 @cache

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.atomic import DONE, SEAL
 from cudasync.engine.device.ready import READY, settle
 from cudasync.engine.host.states import WATCHING
+from cudasync.engine.host.visiting import come_back, go, host_of, is_planned_by
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, SEGMENT
@@ -42,7 +43,9 @@ def drain(worker: Worker) -> bool:
     """
     pool = worker.pool
     holder = epochs.latest(COMBINER.epoch)
-    is_others = not holder.is_idle and holder.owner != get_ident() and not _is_running(holder)
+    is_others = holder.owner != get_ident() and (
+        (not holder.is_idle and not _is_running(holder)) or is_planned_by(holder.owner, pool)
+    )
     # Another thread is planning; without progress, it is suspended.
     if is_others and _comes_on(pool.heap):
         return False
@@ -73,10 +76,13 @@ def drain(worker: Worker) -> bool:
         # Later entries should not have to wait for the first op; a lone fence has to.
         pool.ring()
     blocked = 0
+    # True in an op of another pool.
+    is_away = False
     worker.count = worker.count[0], mine, start
     index, end = start, start + epochs.STRETCH
     op: Any
     things: Any
+    host: Any
     variable: Any
     try:
         while index < end:
@@ -122,6 +128,12 @@ def drain(worker: Worker) -> bool:
                 is_clear = COMBINER.is_clear(op, epoch)
             else:
                 is_clear = False
+            if not is_clear and places and isinstance(op, Op):
+                host = host_of(op, pool)
+                if host is not None:
+                    op.number = base + index
+                    is_clear = COMBINER.is_clear(op, epoch) and go(worker, host)
+                    is_away = is_clear
             if is_clear:
                 # `claim`, inlined.
                 claims = op._claims
@@ -134,15 +146,33 @@ def drain(worker: Worker) -> bool:
                     except BaseException as error:
                         worker.failed(op, error, epoch)
                         worker.skip(index)
+                    else:
+                        if is_away:
+                            worker.skip(index)
+                            host.visits.next()
                     # `nodes.finish`, inlined.
                     op.finished = True
                     if op._node is not None:
+                        worker.is_ending = True
                         nodes.finish(op)
+                        worker.is_ending = False
                         settle()
                     if not mine.is_over:
                         entries[index] = DONE
                     mine.done = index = index + 1
+                    if is_away:
+                        is_away = False
+                        if not come_back(worker):
+                            return True
+                    if worker.next_pool is not None:
+                        return False
                     continue
+                if is_away:
+                    # Another thread has claimed it.
+                    is_away = False
+                    if not come_back(worker):
+                        mine.started = index - 1
+                        return True
             if op is SEAL:
                 COMBINER.next_segment(mine)
                 return False
@@ -170,7 +200,7 @@ def drain(worker: Worker) -> bool:
         # segments, since each refers to the next. Nor may it keep the engine, whose collection
         # reports unhandled failures.
         del mine, segment, entries, owner, own, behind
-        op = fn = things = variable = None
+        op = fn = things = variable = host = None
 
 
 def _comes_on(heap: list[tuple[int, int]]) -> bool:

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING
 
 from cudasync.atomic import Bell, Tickets, meet
 from cudasync.engine import current
+from cudasync.engine.host.permits import Permits
 from cudasync.engine.host.slots import Slots
-from cudasync.engine.host.states import ASLEEP, BLOCKED, WATCHING, WORKING, Slot, States
+from cudasync.engine.host.states import ASLEEP, AWAY, BLOCKED, WATCHING, WORKING, Slot, States
+from cudasync.engine.host.visiting import WORKERS, will_visit
 from cudasync.engine.host.watchdog import WATCHDOG
 from cudasync.engine.host.worker import Worker
 from cudasync.engine.log.combiner import COMBINER
@@ -47,6 +49,7 @@ class Regional:
 
     def __init__(self, pool: WorkerPool) -> None:
         self.put, self.query, self.watch = pool.put, pool.query, pool.watch
+        self.pool = pool
 
 
 class WorkerPool:
@@ -74,6 +77,11 @@ class WorkerPool:
         self.states = States()
         self.searching = self.states.searching
         self.slots = Slots(size, self._main)
+        self.permits = Permits(size)
+        # Workers of other pools may run its ops, and its workers theirs: see `host.visiting`.
+        self.is_open = size > 1 and name != COPY_POOL
+        # Ops that workers of other pools ran without failing.
+        self.visits = Tickets()
         # All living workers, also replaced ones.
         self.workers: dict[Worker, None] = {}
         # The watchdog watches the pool. Only the watchdog writes it.
@@ -91,7 +99,7 @@ class WorkerPool:
     def ran(self) -> int:
         """The number of ops that ended without failing."""
         by_workers = sum(worker.ran for worker in list(self.workers)) + sum(self._ended)
-        return by_workers + self.ran_by_pushers.taken
+        return by_workers + self.ran_by_pushers.taken + self.visits.taken
 
     def rank(self, *, lasts: bool = True) -> None:
         """From now on plan all ops before choosing one; `lasts`: for priorities or a limit."""
@@ -112,7 +120,12 @@ class WorkerPool:
             # looks at the heap afterwards, and rings for the rest.
             return
         worker = current.worker()
-        if worker is None or worker.pool is not self or worker.is_in_op:
+        is_next = (
+            worker is not None
+            and not worker.is_in_op
+            and (worker.pool is self or will_visit(worker, self))
+        )
+        if not is_next:
             self.ring()
         # Else the calling worker takes the op next: waking another worker would only slow it down.
         # A worker inside an op may stay there for long, so it rings.
@@ -156,9 +169,18 @@ class WorkerPool:
         first remedy is another ring. If no worker takes it, one of them is replaced.
         """
         rows = self.states.rows.copy()
-        at_hand = [worker for worker, state in rows.items() if state is not BLOCKED]
+        at_hand = [
+            each
+            for each, state in rows.items()
+            if state is not BLOCKED and not (state is AWAY and each.is_in_op)
+        ]
         free = [worker for worker in at_hand if not worker.is_in_op]
-        if len(at_hand) - len(free) >= self.size or self.slots.start():
+        visitors = [each for each in self.permits.holders.copy() if each.host is self]
+        for visitor in visitors:
+            if not visitor.is_in_op:
+                self.permits.give_back(visitor)
+        in_ops = len(at_hand) - len(free) + sum(each.is_in_op for each in visitors)
+        if in_ops >= self.size or self.slots.start():
             return
         stuck = [worker for worker in free if rows[worker] is not ASLEEP]
         if free and not stuck and self.is_silent():
@@ -168,6 +190,7 @@ class WorkerPool:
             self.slots.replace(one)
             # No push may rely on it any more.
             self.states.leave(one)
+            self.permits.give_back(one)
         else:
             self.slots.start_again()
 
@@ -178,7 +201,11 @@ class WorkerPool:
         Only the first wait of a worker counts: in one op, each task of a loop may wait here.
         """
         worker.waits += 1
-        if worker.waits == 1:
+        # In an op of another pool, its slot is lent already.
+        place = self if worker.host is None else worker.host
+        if worker.waits == 1 and place.permits.give_back(worker):
+            place.ring()
+        if worker.waits == 1 and place is self:
             # A replaced worker has no slot to lend.
             worker.lends = not worker.successors
             self.states.enter(worker, BLOCKED)
@@ -192,6 +219,8 @@ class WorkerPool:
             worker.waits -= 1
             if not worker.waits:
                 # Else other tasks of the op still wait.
+                place.permits.take_beyond(worker)
+            if not worker.waits and place is self:
                 if worker.lends and not self.slots.take_back():
                     self.bell.ring()
                 self.states.enter(worker, WORKING)
@@ -228,11 +257,13 @@ class WorkerPool:
         if not self.slots.take(slot, worker.token):
             self.states.leave(worker)
             return
+        WORKERS[worker.ident] = worker
         worker.name = f"worker {self.name} {self._started.next() - 1}"
         self.workers[worker] = None
         try:
             worker.main()
         finally:
+            WORKERS.pop(worker.ident, None)
             self.workers.pop(worker, None)
             self._ended.append(worker.ran)
             self.states.leave(worker)

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from cudasync.atomic import meet
-from cudasync.engine.host.states import ASLEEP, SEARCHING, WATCHING, WORKING
+from cudasync.engine.host.states import ASLEEP, AWAY, SEARCHING, WATCHING, WORKING
 from cudasync.engine.host.watchdog import WATCHDOG
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, LONG_S
@@ -77,7 +77,7 @@ def rest(worker: Worker) -> bool:
     while True:
         while True:
             states = pool.states.now()
-            is_any_awake = SEARCHING in states or WORKING in states
+            is_any_awake = SEARCHING in states or WORKING in states or AWAY in states
             is_watched = states.count(WATCHING) > (state is WATCHING)
             wanted = WATCHING if is_any_awake and not is_watched else ASLEEP
             if state is wanted:
@@ -88,7 +88,8 @@ def rest(worker: Worker) -> bool:
         # Only now: earlier pushes are seen here, and later pushes do not rely on this worker.
         COMBINER.log.meet()
         meet(pool.heap)
-        if pool.heap or (not is_any_awake and COMBINER.unplanned):
+        has_work = bool(pool.heap) or (not is_any_awake and COMBINER.unplanned > 0)
+        if has_work and pool.permits.are_left():
             return False
         if worker.is_over():
             return True
@@ -96,10 +97,10 @@ def rest(worker: Worker) -> bool:
         if watches:
             seen, since = COMBINER.place, time.monotonic()
         if pool.bell.sleep(nap if watches else None):
-            if pool.heap or (pool.spread and COMBINER.unplanned):
+            if (pool.heap or (pool.spread and COMBINER.unplanned)) and pool.permits.are_left():
                 return False
             nap = FIRST_NAP_S
-        elif _is_to_join(pool, seen, since, nap):
+        elif _is_to_join(pool, seen, since, nap) and pool.permits.are_left():
             return False
         else:
             nap = min(2 * nap, LONGEST_NAP_S)

@@ -33,10 +33,13 @@ class State(Enum):
     BLOCKED = "blocked"
     """Waits inside its op: its slot is lent to another worker."""
 
+    AWAY = "away"
+    """Awake, in an op of another pool: its slot is lent to another worker."""
+
 
 # Globals, since access to an attribute of the class costs more.
 WORKING, SEARCHING, WATCHING = State.WORKING, State.SEARCHING, State.WATCHING
-ASLEEP, BLOCKED = State.ASLEEP, State.BLOCKED
+ASLEEP, BLOCKED, AWAY = State.ASLEEP, State.BLOCKED, State.AWAY
 
 
 class States:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import current
 from cudasync.engine.device.ready import READY, settle
-from cudasync.engine.host import sleeping
+from cudasync.engine.host import sleeping, visiting
 from cudasync.engine.host.draining import drain
 from cudasync.engine.ledger import poison
 from cudasync.engine.lifecycle import refusal
@@ -25,17 +26,38 @@ if TYPE_CHECKING:
 class Worker:
     """The state of one worker thread; other threads only read it."""
 
-    __slots__ = ("count", "lends", "name", "op", "pool", "successors", "token", "waits")
+    __slots__ = (
+        "count",
+        "host",
+        "ident",
+        "is_ending",
+        "lends",
+        "name",
+        "next_pool",
+        "op",
+        "pool",
+        "successors",
+        "token",
+        "waits",
+    )
 
     def __init__(self, pool: WorkerPool) -> None:
         self.pool = pool
         self.name = ""
+        # Of its thread, which makes it.
+        self.ident = get_ident()
         # The number of waits in its op: more than one if several tasks of a loop wait.
         self.waits = 0
         # While it waits: another worker may have its slot.
         self.lends = False
         # A cell: the slot of the worker that replaces this one, which then ends.
         self.successors: list[Slot] = []
+        # Another pool whose op it runs: see `host.visiting`.
+        self.host: WorkerPool | None = None
+        # True while it notifies at the end of an op. If an op of another pool becomes ready then,
+        # `next_pool` is that pool.
+        self.is_ending = False
+        self.next_pool: WorkerPool | None = None
         # Its token for claims: refers to nothing, since ops may be kept.
         self.token = object()
         # The op that runs, or ran last.
@@ -93,15 +115,28 @@ class Worker:
         return pool.slots.is_one_too_many()
 
     def _work(self) -> None:
+        """Work while the worker holds a permit of its pool."""
+        pool = self.pool
+        try:
+            if pool.permits.take(self):
+                self._work_on()
+        finally:
+            self.pass_on()
+            if pool.permits.give_back(self):
+                pool.ring()
+
+    def _work_on(self) -> None:
         """Plan and run until there is nothing to do, or the worker must rest or end."""
         pool = self.pool
         while True:
+            if self.next_pool is not None and not visiting.visit(self):
+                return
             op = pool.take()
             if op is not None:
                 if pool.heap or COMBINER.unplanned:
                     # More work than this worker can do while it runs the op.
                     pool.ring()
-                self._run(op)
+                self.run(op)
                 if READY:
                     settle()
             elif not COMBINER.unplanned:
@@ -119,7 +154,7 @@ class Worker:
             if pool.slots.surplus or self.successors:
                 return
 
-    def _run(self, op: Op) -> None:
+    def run(self, op: Op) -> None:
         """Run a planned op, unless another thread has claimed it."""
         if op.__class__ is DeviceOp:
             self._issue(op)
@@ -146,7 +181,10 @@ class Worker:
                 if isinstance(op, PlainOp):
                     # Other threads read it from now on, and an unset slot costs an exception.
                     op._failure = None
-                self.count = self.count[0] + 1, None, 0
+                if self.host is None:
+                    self.count = self.count[0] + 1, None, 0
+                else:
+                    self.host.visits.next()
                 if ledger.recorder is not None:
                     ledger.recorder.ran(op, self.name, start)
                 elif pool.spread and start:
@@ -161,7 +199,9 @@ class Worker:
             ledger.counters.failed_ops.next()
             if ledger.recorder is not None:
                 ledger.recorder.dropped(op)
+        self.is_ending = True
         nodes.finish(op)
+        self.is_ending = False
         if ledger.held:
             ledger.ended()
         # As in `drain`.
@@ -174,6 +214,12 @@ class Worker:
         issuer.issue(op)
         # The op may continue on its stream; this thread is not in it any more.
         self.op = None
+
+    def pass_on(self) -> None:
+        """The worker does something else first, so another thread must run the op."""
+        host, self.next_pool = self.next_pool, None
+        if host is not None:
+            host.ring()
 
     def skip(self, index: int) -> None:
         """Do not count the entry at `index` of the segment that it drains."""

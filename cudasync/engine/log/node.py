@@ -223,6 +223,10 @@ def tell_for_others(engine: Engine) -> None:
 
 def call_back(op: Op, node: Node) -> None:
     """Call the callbacks of an op that is over, each once."""
+    worker = current.worker()
+    if worker is not None:
+        # A callback may take long.
+        worker.pass_on()
     while True:
         try:
             callback = node.callbacks.pop(0)

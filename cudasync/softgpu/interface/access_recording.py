@@ -8,15 +8,15 @@ function after each access to global memory. The function finds the ranges of th
 - on request, a mark for each byte: which of the three happened to it, and whether by a plain
   access, which is no atomic, not volatile and not ordered by a scope.
 
-An atomic reads, then writes. A recorded launch runs on one thread, so that "before" has a meaning
-and is the same in every run. Code compiled without recording pays nothing.
+An atomic reads, then writes. A launch with watched ranges runs on one thread, so that "before" has
+a meaning and is the same in every run. Code compiled without recording pays nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-import re
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntFlag
 from itertools import pairwise
@@ -40,6 +40,10 @@ class Touch(IntFlag):
 
 KINDS = (Touch.READ, Touch.WRITTEN, Touch.READ_FIRST)
 _ALL_MARKS = 1 << len(Touch)
+# Marks are read in stretches of this many bytes, which stay in a processor's second cache.
+_STRETCH = 1 << 16
+# Memory from this size on has its marks in large pages: fewer page faults.
+_LARGE = 1 << 21
 # Modifiers of strong accesses: two concurrent strong accesses are no race.
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
 
@@ -57,6 +61,8 @@ def noted(kind: Touch, opcode: str, modifiers: Iterable[str]) -> int:
 # Words of a row: start, end, address of its marks; then line and address for each kind.
 _START, _END, _KEPT, _FIRSTS = range(4)
 _ROW_WORDS = _FIRSTS + 2 * len(KINDS)
+# Words before the table, in which compiled code keeps the indices of rows that it met.
+HINTS = 64
 
 
 class Row:
@@ -129,11 +135,13 @@ class Recording:
         self.windows: Windows | None = None
         # Learns which threads come to barriers, if requested.
         self.convergence: Convergence | None = None
-        self._table = (ctypes.c_uint64 * (_ROW_WORDS * self.count + 1))()
+        words = (ctypes.c_uint64 * (HINTS + _ROW_WORDS * self.count + 1))()
+        self._table = (ctypes.c_uint64 * (_ROW_WORDS * self.count + 1)).from_buffer(
+            words, 8 * HINTS
+        )
         # Untouched pages cost nothing.
         self._kept = [
-            None if (start, end) in bare else mmap.mmap(-1, end - start)
-            for start, end in self.ranges
+            None if (start, end) in bare else _marks(end - start) for start, end in self.ranges
         ]
         for index, ((start, end), kept) in enumerate(zip(self.ranges, self._kept, strict=True)):
             row = _ROW_WORDS * index
@@ -142,6 +150,11 @@ class Recording:
             if kept is not None:
                 self._table[row + _KEPT] = ctypes.addressof(ctypes.c_ubyte.from_buffer(kept))
         self.address = ctypes.addressof(self._table)
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the launch must run on one thread; each slot has windows of its own."""
+        return bool(self.count) or self.races is not None or self.convergence is not None
 
     def first(self, index: int, kind: Touch) -> First | None:
         """The first access of a kind to the range at `index`; None if there was none."""
@@ -168,12 +181,51 @@ class Recording:
         Bytes with a mark of `without` are left out.
         """
         bare = without or 0
-        marked = bytes(m for m in range(1, _ALL_MARKS) if m & kind and not m & bare)
+        marked = bytes(bool(m & kind and not m & bare) for m in range(_ALL_MARKS))
         start, _ = self.ranges[index]
         kept = self._kept[index]
         assert kept is not None, f"the range at {start:#x} has no marks"
-        runs = re.finditer(b"[%s]+" % re.escape(marked), kept)
-        return [(start + run.start(), start + run.end()) for run in runs]
+        return [(start + low, start + high) for low, high in _runs(kept, marked)]
+
+
+def _marks(size: int) -> mmap.mmap:
+    """Marks for `size` bytes."""
+    made = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size >= _LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        # A kernel without large pages refuses.
+        with suppress(OSError):
+            made.madvise(mmap.MADV_HUGEPAGE)
+    return made
+
+
+def _runs(kept: mmap.mmap, marked: bytes) -> list[tuple[int, int]]:
+    """The runs of bytes whose marks have a 1 in `marked`, in order.
+
+    A stretch with one mark throughout is found by a comparison of memory, which is most stretches.
+    """
+    table = marked.ljust(256, b"\0")
+    found: list[tuple[int, int]] = []
+    for start in range(0, len(kept), _STRETCH):
+        stretch = kept[start : start + _STRETCH]
+        if stretch == stretch[:1] * len(stretch):
+            runs = [(0, len(stretch))] if table[stretch[0]] else []
+        else:
+            runs = _runs_of_ones(stretch.translate(table))
+        if found and runs and runs[0][0] == 0 and found[-1][1] == start:
+            found[-1] = (found[-1][0], start + runs.pop(0)[1])
+        found += [(start + low, start + high) for low, high in runs]
+    return found
+
+
+def _runs_of_ones(flags: bytes) -> list[tuple[int, int]]:
+    """The runs of 1 among bytes of 0 and 1."""
+    found = []
+    low = flags.find(1)
+    while low >= 0:
+        high = flags.find(0, low)
+        found.append((low, high if high >= 0 else len(flags)))
+        low = flags.find(1, high) if high >= 0 else -1
+    return found
 
 
 def _first(name: str, kind: Touch) -> str:

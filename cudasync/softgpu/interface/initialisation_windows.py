@@ -33,6 +33,9 @@ class State(IntEnum):
     Z = auto()
     # The size of the system's memory at LOW, which counts as written.
     RESERVED = auto()
+    # The size of the shared memory, and the number of its bytes that may be unwritten.
+    SHARED = auto()
+    UNWRITTEN = auto()
     COUNT = auto()
     ROWS = auto()
 
@@ -92,6 +95,7 @@ class Windows:
         words[State.LOW], words[State.HIGH] = low, high
         words[State.X] = _NO_BLOCK
         words[State.RESERVED] = window.reserved_bytes
+        words[State.SHARED] = window.shared_bytes
         self._kept.append((window, words, marks))
         return ctypes.addressof(words)
 

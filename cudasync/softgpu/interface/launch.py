@@ -219,6 +219,9 @@ class CompiledKernel(Protocol):
     def shares(self, block: Dim3) -> bool:
         """Whether threads of such blocks may race on shared memory, as compiled with `races`."""
 
+    def has_windows(self, block: Dim3) -> bool:
+        """Whether threads of such blocks use shared or local memory, compiled with `windows`."""
+
     def parts_ways(self, block: Dim3) -> bool:
         """Whether threads of such blocks may miss a barrier, as compiled with `convergence`."""
 
@@ -252,13 +255,16 @@ class Compile(Protocol):
         record: bool = False,
         races: bool = False,
         convergence: bool = False,
+        reads: bool = True,
+        windows: bool = False,
         image: bytes | None = None,
     ) -> CompiledModule:
         """Lower every kernel if possible; PtxError for the first instruction that is no PTX.
 
-        With `record`, launches can be recorded, and the code is slower. With `races`, races
-        between their threads can be found, if the lowering supports it. `image` is the module's
-        text, for a disk cache.
+        With `record`, launches can be recorded, and the code is slower; without `reads`, a
+        lowering may leave plain loads out. With `races`, races between their threads can be found,
+        with `windows`, reads of unwritten shared and local memory, if the lowering supports it.
+        `image` is the module's text, for a disk cache.
         """
 
 

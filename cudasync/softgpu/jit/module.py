@@ -15,6 +15,7 @@ from cudasync.errors import PtxError
 from cudasync.softgpu.expansion import expand
 from cudasync.softgpu.interface.launch import Found
 from cudasync.softgpu.interface.race_records import NEAR_NAME
+from cudasync.softgpu.jit.checks.initialisation_calls import WINDOW_CALL
 from cudasync.softgpu.jit.convergence.calls import TELLING
 from cudasync.softgpu.jit.ir_cache import KernelTexts, key_of_compiled
 from cudasync.softgpu.jit.kernel_abi.specialisation import PIECE_WEIGHT, Settings, Variant
@@ -105,6 +106,10 @@ class JitKernel:
         """Whether threads may race on shared memory, in blocks of this shape."""
         return f"call void {NEAR_NAME}" in self.text(self.variant(block)).text
 
+    def has_windows(self, block: Dim3) -> bool:
+        """Whether threads use the block's own memory, in blocks of this shape."""
+        return WINDOW_CALL in self.text(self.variant(block)).text
+
     def parts_ways(self, block: Dim3) -> bool:
         """Whether threads may miss a barrier, or lanes each other, in blocks of this shape."""
         text = self.text(self.variant(block)).text
@@ -160,6 +165,8 @@ def compile_module(
     record: bool = False,
     races: bool = False,
     convergence: bool = False,
+    reads: bool = True,
+    windows: bool = False,
     image: bytes | None = None,
     assume_varying: bool = False,
     piece_weight: int = PIECE_WEIGHT,
@@ -171,7 +178,9 @@ def compile_module(
     `piece_weight` is the weight of the pieces into which large functions are split.
     """
     module = expand(module)
-    settings = Settings(memcheck, assume_varying, record, races, convergence, piece_weight)
+    settings = Settings(
+        memcheck, assume_varying, record, races, convergence, reads, windows, piece_weight
+    )
     source = None if image is None else _source_of(image)
     kernels, refused = lower_each(module, lambda kernel: _lowered(module, kernel, settings, source))
     variables = module_variables(module)

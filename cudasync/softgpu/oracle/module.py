@@ -161,6 +161,10 @@ class CompiledKernel:
         """Whether the kernel may race: unknown here."""
         return False
 
+    def has_windows(self, _block: Dim3) -> bool:
+        """Whether the block's own memory is watched: never."""
+        return False
+
     def parts_ways(self, _block: Dim3) -> bool:
         """Whether threads may miss barriers: unknown here."""
         return False
@@ -201,6 +205,8 @@ def compile_module(
     record: bool = False,
     races: bool = False,  # Unused: its threads are not compared.
     convergence: bool = False,  # Unused: arrivals at barriers are not compared.
+    reads: bool = True,  # Unused: plain loads are always recorded.
+    windows: bool = False,  # Unused: the block's own memory is not watched.
     image: bytes | None = None,
 ) -> CompiledModule:
     """Lower every kernel that can be lowered; PtxError for invalid PTX. Caches nothing."""

@@ -134,6 +134,7 @@ def test_a_push_suspended_while_it_starts_a_worker_holds_up_nobody(request):
         unheard.Pushes,
         unheard.PushesToSleeper,
         unheard.Finishes,
+        unheard.VisitsAnotherPool,
         unheard.EndsDeviceOp,
     ],
 )

@@ -36,9 +36,11 @@ class OnEngine(Scenario):
     # Further options of the engine.
     options: ClassVar[dict[str, Any]] = {}
     workers = 2
+    io = 1
 
     def __init__(self) -> None:
-        self.engine = cs.Engine(workers=self.workers, pools={"io": 1}, streams=2, **self.options)
+        pools = {"io": self.io}
+        self.engine = cs.Engine(workers=self.workers, pools=pools, streams=2, **self.options)
         self.x: Any
         self.y: Any
         self.z: Any

@@ -175,6 +175,44 @@ class Finishes(Unheard):
             yield from self.behind()
 
 
+class VisitsAnotherPool(Finishes):
+    """A worker finishes an op, runs one of another pool that comes after it, and comes back."""
+
+    io = 2
+
+    def suspended(self, freezer: Freezer) -> None:
+        # A worker visits only if another one of its pool may watch.
+        together = threading.Barrier(2)
+        for _ in range(2):
+            self.engine.push(lambda: together.wait(PATIENCE_S))
+        went, gate = threading.Event(), threading.Event()
+
+        def one() -> None:
+            gate.wait(PATIENCE_S)
+            self.ran.append("one")
+            freezer.install()
+            went.set()
+
+        self.ops["one"] = self.engine.push(one, name="one", writes=[self.y])
+        self.effect("visited", reads=[self.y], writes=[self.x], pool="io")
+        self.effect("back", reads=[self.x])
+        self.engine.statistics()
+        gate.set()
+        assert went.wait(PATIENCE_S)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        if not freezer.is_frozen:
+            yield "find it asleep"
+        elif self.ops["one"].finished:
+            # It may have the visited op in its hands; that one keeps a place of the other pool.
+            yield "push to both pools what has nothing to do with each other"
+            for index, pool in enumerate(("io", "compute", "io", "compute")):
+                self.effect(f"alone {index}", writes=[cs.Var()], pool=pool)
+            yield from self.seen(3)
+        else:
+            yield from self.behind()
+
+
 class EndsDeviceOp(Unheard):
     """A stream's watcher ends a device op, and a host op comes after the device op."""
 

@@ -45,9 +45,9 @@ def entry(
     return header + payload
 
 
-def wrapper(address: int, version: int = 1) -> bytes:
-    """The structure in a program's data that points to its fat binary."""
-    return struct.pack("<IIQQ", 0x466243B1, version, address, 0)
+def wrapper(address: int, version: int = 1, objects: int = 0) -> bytes:
+    """The structure in a program's data that points to its fat binary, or to an array."""
+    return struct.pack("<IIQQ", 0x466243B1, version, address, objects)
 
 
 def lz4_block(data: bytes) -> bytes:

@@ -38,8 +38,9 @@ def build(libraries: Path, source: Path, target: Path, *options: str) -> None:
     """Compile and link a program."""
     command = nvcc()
     assert command is not None
+    # Ours come first: the folder of NVIDIA's wheels has a static runtime, too.
     subprocess.run(
-        [*command, *options, str(source), f"-L{libraries}", "-o", str(target)],
+        [command[0], f"-L{libraries}", *command[1:], *options, str(source), "-o", str(target)],
         check=True,
         timeout=DEADLINE_S,
     )

@@ -1,105 +1,117 @@
-"""The check finds the reads of unwritten shared memory that brute force finds, byte by byte."""
+"""Reads of shared memory that nobody wrote, of random accesses, against brute force by the byte."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from helpers.checks.lane_accesses import DECLARED, LANES, ROOM, LaneAccess, lane_accesses
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync.softgpu.interface import initialisation_windows
+from cudasync.softgpu.jit.checks import initialisation_calls
 from cudasync.testing import check
 
 pytestmark = pytest.mark.lazy
 
-ROOM, LANES = 512, 32
-TYPES = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 HEAD = f""".version 7.8
 .target sm_80
 .address_size 64
 .visible .entry steps()
 {{
     .shared .align 16 .b8 room[{ROOM}];
-    .reg .u32 %lane, %at, %base, %order;
-    .reg .u16 %v1, %v2;
-    .reg .u32 %v4;
-    .reg .u64 %v8;
-    .reg .pred %p;
-    mov.u32 %lane, %tid.x;
-    mov.u32 %base, room;
+{DECLARED}    mov.u32 %base, room;
+    mov.u64 %start, room;
+    cvta.shared.u64 %start, %start;
 """
+# Each access, and whether its address is a generic one.
+PROGRAMS = st.lists(st.tuples(lane_accesses(), st.booleans()), min_size=1, max_size=8)
 
 
-@st.composite
-def accesses(draw):
-    """Draw an access of lanes `first` to `last`: read or write, size, start, and distance in
-    bytes."""
-    size = draw(st.sampled_from(sorted(TYPES)))
-    apart = draw(st.sampled_from([0, size, size, 2 * size, -size]))
-    low = -min(0, apart * (LANES - 1))
-    high = ROOM - size - max(0, apart * (LANES - 1))
-    start = draw(st.integers(low // size, max(low, high) // size)) * size
-    first = draw(st.sampled_from([0, 0, 0, 5]))
-    last = draw(st.sampled_from([LANES, LANES, 17]))
-    return draw(st.booleans()), size, start, apart, first, last
+def shared(*accesses):
+    return [(LaneAccess(*each), False) for each in accesses]
 
 
-PROGRAMS = st.lists(accesses(), min_size=1, max_size=8)
+# A write of all of the memory, by adjacent lanes.
+WHOLE = ("write", 16, 0, 16)
 
 
 def text_of(steps):
-    lines = [HEAD]
-    for reads, size, start, apart, first, last in steps:
-        lines.append(f"    mad.lo.s32 %at, %lane, {apart}, %base;")
-        # Guard the access: it runs in lanes `first` to `last`, in lane order.
-        lines.append(f"    sub.u32 %order, %lane, {first};")
-        lines.append(f"    setp.lt.u32 %p, %order, {last - first};")
-        how = f"{TYPES[size]} %v{size}, [%at+{start}]"
-        if not reads:
-            how = f"{TYPES[size]} [%at+{start}], %v{size}"
-        lines.append(f"    @%p {'ld' if reads else 'st'}.shared.{how};")
-    return "\n".join([*lines, "    ret;", "}"])
+    lines = HEAD.splitlines()
+    places = []
+    for step, is_generic in steps:
+        lines += step.instructions("" if is_generic else "shared")
+        places.append(len(lines))
+    return "\n".join([*lines, "    ret;", "}"]), places
 
 
 def early(steps):
-    """The numbers of the reads of unwritten bytes. A reported byte counts as written."""
+    """The numbers of the reads of bytes that nobody wrote; what was told counts as written."""
     written: set[int] = set()
     found = set()
-    for number, (reads, size, start, apart, first, last) in enumerate(steps):
-        for lane in range(first, last):
-            here = set(range(start + lane * apart, start + lane * apart + size))
-            if reads and not here <= written:
+    for number, (step, _) in enumerate(steps):
+        for _, offset in step.lanes():
+            here = set(range(offset, offset + step.size))
+            if step.kind == "read" and not here <= written:
                 found.add(number)
             written |= here
     return found
 
 
-def told(steps):
-    text = text_of(steps)
+def told(steps, blocks=1):
+    text, places = text_of(steps)
     kernel = cs.Module.from_ptx(text).kernel("steps")
 
     def program():
-        cs.launch(kernel, grid=1, block=LANES, args=())
+        cs.launch(kernel, grid=blocks, block=LANES, args=())
         cs.Device(0).synchronize()
 
-    lines = [n for n, line in enumerate(text.splitlines(), 1) if ".shared.u" in line]
     found = check(program, kinds=["init"])
-    return {lines.index(access.ptx_line) for each in found for access in each.accesses}
+    return {places.index(access.ptx_line) for each in found for access in each.accesses}
 
 
 # Each example compiles a kernel.
 @settings(max_examples=max(2, settings.default.max_examples // 8))
 @given(PROGRAMS)
-@example([(False, 4, 0, 4, 0, 32), (True, 4, 0, 4, 0, 32), (True, 8, 64, 8, 0, 32)])
-@example([(False, 1, 3, 1, 0, 32), (True, 1, 3, 1, 0, 32), (True, 1, 4, 1, 0, 32)])
-@example([(False, 2, 0, 0, 0, 32), (True, 2, 0, 0, 0, 32), (True, 4, 0, 0, 0, 32)])
-@example([(False, 8, 256, 8, 0, 32), (True, 8, 504, -8, 0, 32)])
+@example(shared(("write", 4, 0, 4), ("read", 4, 0, 4), ("read", 8, 64, 8)))
+@example(shared(("write", 1, 3, 1), ("read", 1, 3, 1), ("read", 1, 4, 1)))
+@example(shared(("write", 2, 0, 0), ("read", 2, 0, 0), ("read", 4, 0, 0)))
+@example(shared(("write", 8, 256, 8), ("read", 8, 504, -8)))
+@example(shared(("write", 4, 0, 8, 0, 32, 5), ("read", 4, 0, 8, 0, 32, 1), ("read", 8, 0, 8)))
+@example(shared(("write", 4, 0, 4, 0, 32, 1, True), ("read", 8, 0, 8, 0, 16)))
+@example(shared(("read", 4, 0, 4), WHOLE, ("read", 4, 0, 4, 0, 32, 5)))
 def test_a_read_is_told_exactly_where_a_byte_was_not_written(steps):
-    assert told(steps) == early(steps)
+    # The second block finds nothing of the first block's writes.
+    assert told(steps, blocks=2) == early(steps)
+
+
+def test_the_memory_of_each_block_is_unwritten_when_the_block_begins():
+    """Blocks run on several threads; each reads what only the block before it has written."""
+    assert told([*shared(("read", 4, 0, 4), WHOLE, ("read", 8, 0, 8))], blocks=64) == {0}
 
 
 def test_a_check_that_takes_all_for_written_is_found_out(monkeypatch):
-    steps = [(True, 4, 0, 4, 0, 32)]
+    steps = shared(("read", 4, 0, 4))
     assert early(steps) == {0}
     monkeypatch.setattr(initialisation_windows.Windows, "early", lambda *_: iter(()))
+    assert told(steps) == set()
+
+
+def test_a_wrong_count_of_written_bytes_is_found_out(monkeypatch):
+    """Planted: the first write counts as one of all the memory, so the check of the block ends."""
+    steps = shared(("write", 4, 0, 0), ("read", 4, 0, 4))
+    assert told(steps) == early(steps) == {1}
+    right = initialisation_calls._marking
+
+    def wrong(*args, **options):
+        made = right(*args, **options)
+        ends = "  store i64 0, ptr %unwritten.at"
+        return replace(made, name=f"{made.name}.planted", count=lambda *_: ends)
+
+    monkeypatch.setattr(initialisation_calls, "_marking", wrong)
+    # Another text, so that the kernel is compiled anew.
+    steps = shared(("write", 4, 4, 0), ("read", 4, 0, 4))
+    assert early(steps) == {1}
     assert told(steps) == set()

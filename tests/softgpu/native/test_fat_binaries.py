@@ -204,13 +204,6 @@ def test_a_file_is_loaded(context, tmp_path):
     ok(driver.cuModuleUnload(module))
 
 
-def test_device_code_that_is_linked_apart_is_refused(context, images):
-    apart = ctypes.create_string_buffer(wrapper(ctypes.addressof(images[0]), 2), 24)
-    result, _ = driver.cuModuleLoadFatBinary(ctypes.addressof(apart))
-    assert result == driver.CUresult.CUDA_ERROR_NOT_SUPPORTED
-    assert b"-rdc" in driver.cuGetErrorString(result)[1]
-
-
 @pytest.mark.parametrize("to", [0, 64, "text"])
 def test_a_wrapper_that_leads_nowhere_is_refused(context, to):
     text = ctypes.create_string_buffer(TEXT)

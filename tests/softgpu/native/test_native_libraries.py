@@ -128,6 +128,25 @@ def test_a_program_linked_with_nvidias_runtime(libraries, features, tmp_path, ru
 
 
 @pytest.mark.slow
+def test_a_library_that_brings_a_runtime_of_its_own(libraries, features, tmp_path):
+    """The program's own kernels are right, and the library is told how to be built."""
+    source = nvcc.PROGRAMS / "library_of_kernels.cu"
+    program, library = tmp_path / "program", tmp_path / "library.so"
+    nvcc.build(libraries, source, program, "-arch=compute_75", "-DPROGRAM")
+    command = [*nvcc.nvcc(), "-shared", "-Xcompiler=-fPIC", "-cudart=static", "-arch=compute_75"]
+    if subprocess.run([*command, str(source), "-o", str(library)], check=False).returncode:
+        pytest.skip("this nvcc has no such library")
+    done = nvcc.run(libraries, program, str(library))
+    assert done.stdout == "program 5, library -1\n"
+    assert "brings a CUDA runtime of its own" in done.stderr
+    assert "link it with -L DIR" in done.stderr
+    assert done.stderr.count("\n") == 1
+    nvcc.build(libraries, source, library, "-shared", "-Xcompiler=-fPIC", "-arch=compute_75")
+    done = nvcc.run(libraries, program, str(library))
+    assert (done.stdout, done.stderr) == ("program 5, library 7\n", "")
+
+
+@pytest.mark.slow
 def test_a_program_without_ptx_is_told_how_to_embed_some(libraries, features, tmp_path):
     program = tmp_path / "without_ptx"
     source = nvcc.PROGRAMS / "features.cu"

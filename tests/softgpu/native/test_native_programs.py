@@ -92,3 +92,17 @@ def test_a_wrong_setting_is_one_line(run):
     done = run("symbols", CUDASYNC_SOFTGPU_DEVICES="no number")
     assert done.stderr == "cudasync native: not a number: 'no number'\n"
     assert done.returncode == 2
+
+
+# Libraries and rooms that no start needs: arrays, sockets, the floors above, the second lowering.
+NEVER_AT_START = (
+    "numpy", "asyncio", "ssl", "multiprocessing", "cudasync.array", "cudasync.engine",
+    "cudasync.driver", "cudasync.testing", "cudasync.command", "cudasync.softgpu.oracle",
+)  # fmt: skip
+
+
+def test_a_start_loads_nothing_that_it_does_not_need(run):
+    said = run("symbols", PYTHONPROFILEIMPORTTIME="1").stderr
+    loaded = {line.split("|")[-1].strip() for line in said.splitlines() if "import time" in line}
+    assert "cudasync.softgpu.abi.native.process" in loaded
+    assert sorted(loaded & set(NEVER_AT_START)) == []

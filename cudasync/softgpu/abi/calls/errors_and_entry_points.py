@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cudasync.softgpu.abi.marshalling.pointers import get_text, need, offer_u32, put_i32, put_u64
 from cudasync.softgpu.abi.stub.elf import SONAME
 from cudasync.softgpu.abi.stub.error_strings import fixed_address, name_of, passing_address
-from cudasync.softgpu.abi.stub.loaded_libraries import is_loaded_file, native_library
+from cudasync.softgpu.abi.stub.loaded_libraries import RUNTIME, is_loaded_file, native_library
 from cudasync.softgpu.abi.stub.registry import export
 from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, NOT_FOUND, DriverFailure
 
@@ -96,7 +96,8 @@ def cu_get_proc_address_v2(
 def cu_get_export_table(_machine: Machine, table: int, _identity: int) -> int:
     # There are no such tables. But the function must exist: NVRTC looks it up by name in any loaded
     # libcuda, and calls it unasked.
-    if native_library(SONAME) is not None and not _told and not is_loaded_file("libnvrtc"):
+    is_native = native_library(SONAME) is not None or native_library(RUNTIME) is not None
+    if is_native and not _told and not is_loaded_file("libnvrtc"):
         _told.append(True)
         sys.stderr.write(f"cudasync native: {_OWN_RUNTIME}\n")
     if table:

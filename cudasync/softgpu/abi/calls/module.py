@@ -31,7 +31,7 @@ _LAZY_LOADING: Final = 2
 @export("cuModuleLoadData")
 def cu_module_load_data(machine: Machine, module: int, image: int) -> None:
     need(module)
-    put_u64(module, machine.modules.load(image_at(image)).handle)
+    put_u64(module, machine.modules.load(image_at(image, machine.capability)).handle)
 
 
 @export("cuModuleLoadDataEx")
@@ -40,7 +40,7 @@ def cu_module_load_data_ex(
 ) -> None:
     need(module)
     with JitOptions(count, options, values):
-        put_u64(module, machine.modules.load(image_at(image)).handle)
+        put_u64(module, machine.modules.load(image_at(image, machine.capability)).handle)
 
 
 @export("cuModuleLoadFatBinary")
@@ -110,7 +110,7 @@ def cu_library_load_data(
 ) -> None:
     need(library)
     with JitOptions(jit_count, jit_options, jit_values):
-        put_u64(library, machine.modules.load_library(image_at(image)).handle)
+        put_u64(library, machine.modules.load_library(image_at(image, machine.capability)).handle)
 
 
 @export("cuLibraryLoadFromFile")

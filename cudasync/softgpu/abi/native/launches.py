@@ -119,6 +119,9 @@ def cuda_launch_kernel_ex_c(
 
 def _kernel(machine: Machine, kernel: int, host: int) -> None:
     need(kernel)
+    # The compiler's code launches what stands there, whatever this call returns. The launch by the
+    # host address then fails with the same reason.
+    put_u64(kernel, host)
     put_u64(kernel, REGISTRATIONS.kernel(machine, host))
 
 

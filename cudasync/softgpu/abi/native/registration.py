@@ -47,7 +47,8 @@ class FatBinary:
     def load(self, machine: Machine) -> Library:
         """The library, loaded now if it was not; DriverFailure as from `cuLibraryLoadData`."""
         if self.library is None:
-            self.library = machine.modules.load_library(image_at(self.wrapper))
+            image = image_at(self.wrapper, machine.capability)
+            self.library = machine.modules.load_library(image)
         return self.library
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 from cuda import bindings
 
 from cudasync.errors import CudasyncError
-from cudasync.softgpu.abi.marshalling.image_pointers import image_at
+from cudasync.softgpu.abi.marshalling.image_pointers import containers_at
 from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
-from cudasync.softgpu.core.fat_binaries.container import entries_of, is_container
+from cudasync.softgpu.core.fat_binaries.container import entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,8 +37,7 @@ def check_programs(wrappers: Iterable[int]) -> None:
     """CudasyncError if a compiler before CUDA 13 made a fat binary of the program."""
     for wrapper in wrappers:
         try:
-            image = image_at(wrapper)
-            entries = entries_of(image) if is_container(image) else []
+            entries = [entry for image in containers_at(wrapper) for entry in entries_of(image)]
         except DriverFailure:
             continue  # The load reports it, if the fat binary is ever loaded.
         for entry in entries:

@@ -124,7 +124,7 @@ class Details:
         self._here.details[failure.code] = self._details[failure.code] = detail
         if not self._report or not detail or detail in self._told:
             return
-        if failure.code in _OF_KERNELS or detail.startswith("ptxas"):
+        if failure.code in _OF_KERNELS or detail.startswith(("ptxas", "nvlink")):
             if self._told.setdefault(detail, failure) is not failure:
                 return
             sys.stderr.write(f"cudasync software GPU: {name_of(failure.code)}: {detail}\n")

@@ -59,6 +59,17 @@ class CheckedMemory:
         tables = [*(device.memory for device in machine.devices), machine.host_memory]
         self._old = {each for table in tables for each in table.live()}
 
+    def unwritten(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those of the given ranges that may have unwritten bytes."""
+        return [
+            each
+            for each in ranges
+            if any(
+                self._history(allocation).unwritten.within(start, end)
+                for allocation, start, end in self._pieces([each])
+            )
+        ]
+
     # Accesses
 
     def command(self, command: Command, stamp: Stamp, done: Iterable[Done]) -> None:

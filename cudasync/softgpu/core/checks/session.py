@@ -69,7 +69,9 @@ class Check:
         executor.checked = CheckedMemory(machine, self.findings, asked)
         executor.watching = None
         if asked & {"race", "init", "sync"}:
-            executor.watching = LaunchWatching(machine, self.findings, asked)
+            executor.watching = LaunchWatching(
+                machine, self.findings, asked, executor.checked.unwritten
+            )
         executor.waited = set()
 
     def host(self, address: int, size_bytes: int, *, is_write: bool) -> None:

@@ -14,6 +14,7 @@ from cudasync.softgpu.core.checks.convergence import Convergence
 from cudasync.softgpu.core.checks.kernel_races import ThreadWatch
 from cudasync.softgpu.core.checks.memory import is_strong
 from cudasync.softgpu.core.checks.race_suspicion import Suspicion
+from cudasync.softgpu.core.checks.unwritten_reach import Needed, UnwrittenReach
 from cudasync.softgpu.core.exploration.kernel_footprints import Watch, Watching
 from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch
 from cudasync.softgpu.interface.access_recording import KINDS, Touch
@@ -21,7 +22,7 @@ from cudasync.softgpu.interface.convergence_records import has_members
 from cudasync.softgpu.interface.initialisation_windows import Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cudasync.ptx import ir
     from cudasync.softgpu.core.checks.convergence import Told
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.streams.commands import Command
     from cudasync.softgpu.interface.access_recording import Recording
     from cudasync.softgpu.interface.initialisation_windows import EarlyRead
+    from cudasync.softgpu.interface.launch import Dim3
 
 _MOST_BYTES: Final = 4 << 30
 # The kinds of findings that running kernels report.
@@ -55,7 +57,14 @@ class LaunchWatching(Watching):
 
     most_bytes = _MOST_BYTES
 
-    def __init__(self, machine: Machine, findings: Findings, kinds: frozenset[str]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        findings: Findings,
+        kinds: frozenset[str],
+        unwritten: Callable[[list[tuple[int, int]]], list[tuple[int, int]]],
+    ) -> None:
+        """`unwritten` returns those of some ranges that may have unwritten bytes."""
         super().__init__(machine)
         self._findings = findings
         # The kinds of the check. For `sync` alone, a kernel with barriers or meetings runs a twin
@@ -63,33 +72,29 @@ class LaunchWatching(Watching):
         self._kinds = kinds
         self._meetings: dict[Module, bool] = {}
         self._suspicions: dict[Function, Suspicion] = {}
+        self._unwritten = unwritten
+        self._reach = UnwrittenReach(machine.memory.find)
 
-    def watch(self, command: Command) -> None:
+    def watch(self, command: Command) -> bool:
         if not isinstance(command, KernelLaunch) or command.expectation is not None:
-            return
+            return True
         has_accesses = bool(self._kinds & {"race", "init"})
         if not has_accesses and not self._synchronises(command.function.module):
-            return
-        super().watch(command)
-        watch = _watch_of(command)
-        if reason := self._not_checked(command, watch, has_accesses=has_accesses):
+            return True
+        is_watched = super().watch(command)
+        if reason := self._not_checked(command, is_watched=is_watched):
             kinds = ", ".join(each for each in _OF_THREADS if each in self._kinds)
             self._findings.pass_over(f"{kinds} of {command.describe()}: {reason}")
-        if watch is not None:
-            watch.has_accesses = has_accesses
-            if "init" in self._kinds:
-                watch.windows = Windows()
+        return is_watched
 
-    def _not_checked(
-        self, command: KernelLaunch, watch: Watch | None, *, has_accesses: bool
-    ) -> str:
+    def _not_checked(self, command: KernelLaunch, *, is_watched: bool) -> str:
         """Why this launch is not checked, or its threads are not; "" if they are."""
         if not command.function.kernel.sees_threads:
             return (
                 "its module has an instruction that only the plain lowering knows, which runs "
                 "threads one by one: reads and writes of global memory are seen, and nothing else"
             )
-        if watch is None and has_accesses:
+        if not is_watched:
             size = f"{self.most_bytes >> 30} GiB"
             return f"more than {size} are allocated, or it cannot be compiled to be recorded"
         return ""
@@ -102,42 +107,65 @@ class LaunchWatching(Watching):
             found = self._meetings[module] = any(map(_meets, chain.from_iterable(bodies)))
         return found and "sync" in self._kinds
 
-    def _watch(self, command: KernelLaunch, ranges: list[tuple[int, int]]) -> None:
-        """Choose the twin of a launch; races are checked only where the text allows them."""
-        kinds, block = self._kinds, command.plan.block
-        has_accesses = bool(kinds & {"race", "init"})
-        converges = self._synchronises(command.function.module)
-        twin = None
-        if converges:
-            # If the twin's code shows that threads cannot part, there is nothing to check.
-            twin = self._twin(command.function, record=False, convergence=True)
-            converges = twin is not None and twin.kernel.parts_ways(block)
-        convergence = Convergence() if converges else None
-        if not has_accesses:
-            if twin is not None and converges:
-                self._exchange(command, twin, _told(CheckedWatch(), convergence))
-            return
-        twin = None
-        if "race" in kinds:
-            twin = self._twin(command.function, races=True, convergence=converges)
+    def _watch(self, command: KernelLaunch, ranges: list[tuple[int, int]]) -> bool:
+        """Choose the twin of a launch: the one with no more than this launch needs."""
+        function, block = command.function, command.plan.block
+        convergence = self._converges(function, block)
+        windows = "init" in self._kinds
+        if "race" in self._kinds:
+            return self._watch_all(command, ranges, convergence=convergence)
+        needed = Needed([], reads=False)
+        if windows:
+            needed = self._reach.needed(command, self._unwritten(ranges))
+            twin = self._twin(function, record=False, windows=True)
+            windows = twin is not None and twin.kernel.has_windows(block)
+        record = bool(needed.ranges)
+        if not (record or windows or convergence):
+            return True
+        twin = self._twin(
+            function, record=record, reads=needed.reads, windows=windows, convergence=convergence
+        )
+        if twin is None or self._are_too_large(needed.ranges):
+            return False
+        watch = self._equipped(CheckedWatch(), convergence=convergence)
+        watch.ranges = needed.ranges
+        self._exchange(command, twin, watch)
+        return True
+
+    def _watch_all(
+        self, command: KernelLaunch, ranges: list[tuple[int, int]], *, convergence: bool
+    ) -> bool:
+        """Watch all memory; threads are compared only where the text allows races."""
+        function, plan, windows = command.function, command.plan, "init" in self._kinds
+        if self._are_too_large(ranges):
+            return False
+        twin = self._twin(function, races=True, windows=windows, convergence=convergence)
         if twin is not None:
             suspicion = self._suspicions.get(twin)
             if suspicion is None:
                 suspicion = self._suspicions[twin] = Suspicion(twin.kernel)
-            plan = command.plan
             watched = suspicion.of(plan.grid, plan.block, command.parameters, ranges)
-            if watched or twin.kernel.shares(block):
+            if watched or twin.kernel.shares(plan.block):
                 watch = ThreadWatch(command, self._findings, watched)
-                self._exchange(command, twin, _told(watch, convergence))
-                return
-        twin = self._twin(command.function, convergence=converges)
-        if twin is not None:
-            self._exchange(command, twin, _told(CheckedWatch(), convergence))
+                self._exchange(command, twin, self._equipped(watch, convergence=convergence))
+                return True
+        twin = self._twin(function, windows=windows, convergence=convergence)
+        if twin is None:
+            return False
+        self._exchange(command, twin, self._equipped(CheckedWatch(), convergence=convergence))
+        return True
 
+    def _converges(self, function: Function, block: Dim3) -> bool:
+        """Whether barriers and meetings must be checked: not if the code shows that all come."""
+        if not self._synchronises(function.module):
+            return False
+        twin = self._twin(function, record=False, convergence=True)
+        return twin is not None and twin.kernel.parts_ways(block)
 
-def _told(watch: CheckedWatch, convergence: Convergence | None) -> CheckedWatch:
-    watch.convergence = convergence
-    return watch
+    def _equipped(self, watch: CheckedWatch, *, convergence: bool) -> CheckedWatch:
+        watch.convergence = Convergence() if convergence else None
+        watch.windows = Windows() if "init" in self._kinds else None
+        return watch
 
 
 def done_by(command: Command) -> Iterator[Done]:
@@ -176,7 +204,11 @@ def early_reads(command: KernelLaunch) -> list[EarlyRead]:
     """A kernel's reads of unwritten shared and local memory, one for each line."""
     watch = _watch_of(command)
     windows = watch.windows if watch is not None else None
-    return list({each.line: each for each in windows.early()}.values()) if windows else []
+    if windows is None:
+        return []
+    # Slots have blocks in ascending order, so that the first of all slots is the launch's first.
+    found = sorted(windows.early(), key=lambda each: each.block[::-1], reverse=True)
+    return list({each.line: each for each in found}.values())
 
 
 def strong_reads(command: Command) -> list[tuple[int, int]]:

@@ -30,14 +30,15 @@ class Watch:
     """Records a launch in place of an `Expectation`, without expecting anything."""
 
     recording: Recording
-    has_accesses = True
+    # The memory to watch; by default all.
+    ranges: list[tuple[int, int]] | None = None
     # Tracks written bytes of shared and local memory, if requested.
     windows: Windows | None = None
     # Learns which threads come to barriers, if requested.
     convergence: Convergence | None = None
 
     def begin(self, allocations: AllocationSnapshot) -> Recording:
-        self.recording = Recording(allocations.ranges() if self.has_accesses else ())
+        self.recording = Recording(allocations.ranges() if self.ranges is None else self.ranges)
         self.recording.windows = self.windows
         self.recording.convergence = self.convergence
         return self.recording
@@ -63,19 +64,21 @@ class Watching:
         self._machine = machine
         self._twins: dict[tuple[Function, tuple[bool, ...]], Function] = {}
 
-    def watch(self, command: Command) -> None:
-        """Called before each run of a command."""
+    def watch(self, command: Command) -> bool:
+        """Called before each run of a command; returns whether it is watched, if it has to be."""
         if not isinstance(command, KernelLaunch) or command.expectation is not None:
-            return
-        ranges = self._machine.memory.snapshot(command.stream.context).ranges()
-        if sum(end - start for start, end in ranges) > self.most_bytes:
-            return
-        self._watch(command, ranges)
+            return True
+        return self._watch(command, self._machine.memory.snapshot(command.stream.context).ranges())
 
-    def _watch(self, command: KernelLaunch, _ranges: list[tuple[int, int]]) -> None:
-        twin = self._twin(command.function)
-        if twin is not None:
-            self._exchange(command, twin, Watch())
+    def _watch(self, command: KernelLaunch, ranges: list[tuple[int, int]]) -> bool:
+        twin = None if self._are_too_large(ranges) else self._twin(command.function)
+        if twin is None:
+            return False
+        self._exchange(command, twin, Watch())
+        return True
+
+    def _are_too_large(self, ranges: list[tuple[int, int]]) -> bool:
+        return sum(end - start for start, end in ranges) > self.most_bytes
 
     def _exchange(self, command: KernelLaunch, twin: Function, watch: Watch) -> None:
         """Let a twin run in place of the kernel."""
@@ -90,12 +93,19 @@ class Watching:
         record: bool = True,
         races: bool = False,
         convergence: bool = False,
+        reads: bool = True,
+        windows: bool = False,
     ) -> Function | None:
-        key = function, (record, races, convergence)
+        key = function, (record, races, convergence, reads, windows)
         twin = self._twins.get(key)
         if twin is None:
             kernel = self._machine.modules.recordable(
-                function, record=record, races=races, convergence=convergence
+                function,
+                record=record,
+                races=races,
+                convergence=convergence,
+                reads=reads,
+                windows=windows,
             )
             if kernel is None:
                 return None

@@ -63,7 +63,7 @@ class ModuleManager:
         )
         # Recordable twins, by the identity of their originals.
         self._recordable: Remembered[
-            tuple[int, bool, bool, bool], tuple[CompiledModule, CompiledModule]
+            tuple[int, tuple[bool, ...]], tuple[CompiledModule, CompiledModule]
         ] = Remembered(_COMPILED_TEXTS)
 
     # Finding
@@ -195,16 +195,20 @@ class ModuleManager:
         record: bool = True,
         races: bool = False,
         convergence: bool = False,
+        reads: bool = True,
+        windows: bool = False,
     ) -> CompiledKernel | None:
         """The same kernel, compiled so that its launches can be recorded; None if it cannot be.
 
         With `races`, races between its threads can be found. With `convergence`, it reports which
-        threads come to barriers. Without `record`, its accesses are not recorded.
+        threads come to barriers. With `windows`, it finds reads of unwritten shared and local
+        memory. Without `record`, its accesses are not recorded; without `reads`, plain loads need
+        not be.
         """
         machine, module = self._machine, function.module
-        if machine.record and not races and not convergence:
+        if machine.record and not races and not convergence and not windows:
             return function.kernel
-        key = id(module.compiled), record, races, convergence
+        key = id(module.compiled), (record, races, convergence, reads, windows)
         found = self._recordable.get(key)
         if found is None:
             try:
@@ -214,6 +218,8 @@ class ModuleManager:
                     record=record,
                     races=races,
                     convergence=convergence,
+                    reads=reads,
+                    windows=windows,
                 )
             except PtxError:
                 return None

@@ -1,19 +1,19 @@
 """Cellar, jit. Calls that mark written bytes of shared and local memory, and test reads for them.
 
-Code compiled for recording contains the calls. They do nothing unless the check is on: otherwise
+Code compiled with `windows` contains the calls. They do nothing unless the check is on: otherwise
 the state of a slot is 0, see `softgpu/interface/initialisation_windows.py`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.interface.access_recording import Touch
 from cudasync.softgpu.interface.initialisation_windows import MOST_ROWS, Row, State
-from cudasync.softgpu.jit.addressing.memcheck import lay_out, next_lane
+from cudasync.softgpu.jit.checks.lane_calls import mark_lanes
+from cudasync.softgpu.jit.checks.mark_functions import Marking, is_any, repeated, splat
 from cudasync.softgpu.jit.kernel_abi.job_record import Field, Where
-from cudasync.softgpu.jit.vector_ir.lane_masks import mask_word
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
 
 _OURS = frozenset({StateSpace.SHARED, StateSpace.LOCAL, StateSpace.PARAM, StateSpace.GENERIC})
+# Stands in the text of a kernel that uses the block's own memory.
+WINDOW_CALL: Final = "call void @cudasync.window."
 _BLOCK = "i32 %ctaid.x, i32 %ctaid.y, i32 %ctaid.z"
 
 
@@ -29,7 +31,7 @@ def note_window(
 ) -> None:
     """Note that each active lane accesses `size` bytes, which may lie in a window of the block."""
     builder = lowering.builder
-    if not lowering.settings.record or where.where is Where.ALLOCATIONS or builder.is_silent:
+    if not lowering.settings.windows or where.where is Where.ALLOCATIONS or builder.is_silent:
         return
     if instruction.space not in _OURS:
         return
@@ -37,16 +39,12 @@ def note_window(
         return  # An argument is written by construction.
     if kind is Touch.READ and "vprintf" in instruction.text:
         return  # The arguments of a print have padding between them.
-    name = f"@cudasync.window.{kind.value}.{size}.v{builder.lanes}"
+    is_shared = instruction.space is StateSpace.SHARED
+    marking = _marking(size, kind, builder.lanes, is_shared=is_shared)
     builder.functions |= {"@cudasync.window.fresh": _FRESH, "@cudasync.window.tell": _TELL}
-    builder.functions[name] = _access(name, size, kind, builder.lanes)
     builder.declarations.add(_MEMSET)
-    place, spacing = lay_out(lowering, where.address)
-    word = mask_word(builder, lowering.mask)
-    builder.emit(
-        f"call void {name}(ptr %job, {_BLOCK}, i32 %warp, ptr {place}, i32 {spacing}, i32 {word},"
-        f" i64 {instruction.span.line})"
-    )
+    arguments = f"ptr %job, {_BLOCK}, i32 %warp"
+    mark_lanes(lowering, marking, arguments, where.address, instruction.span.line)
 
 
 _MEMSET = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
@@ -65,6 +63,10 @@ define void @cudasync.window.fresh(ptr %state, i64 %x, i64 %y, i64 %z) noinline 
 {_word("low", State.LOW)}
 {_word("high", State.HIGH)}
 {_word("reserved", State.RESERVED)}
+{_word("shared", State.SHARED)}
+  %unwritten.at = getelementptr i64, ptr %state, i64 {State.UNWRITTEN}
+  %unwritten = sub i64 %shared, %reserved
+  store i64 %unwritten, ptr %unwritten.at
 {_word("old.x", State.X)}
 {_word("old.y", State.Y)}
 {_word("old.z", State.Z)}
@@ -130,9 +132,9 @@ done:
 )
 
 
-# Goes on at `entry`, prepared for the current block, or to `done` if the check is off.
-_BEGIN = f"""\
-begin:
+# Finds the marks of the current block's windows; goes to `done` if the check is off.
+_FIND = f"""\
+find:
   %state.at = getelementptr i64, ptr %job, i64 {Field.WINDOWS.value}
   %state.address = load i64, ptr %state.at
   %is.off = icmp eq i64 %state.address, 0
@@ -151,115 +153,109 @@ block:
   %other.xy = or i64 %other.x, %other.y
   %other = or i64 %other.xy, %other.z
   %is.same = icmp eq i64 %other, 0
-  br i1 %is.same, label %ready, label %fresh
+  br i1 %is.same, label %prepared, label %fresh
 fresh:
   call void @cudasync.window.fresh(ptr %state, i64 %x, i64 %y, i64 %z)
-  br label %ready
-ready:
-  %wide.warp = zext i32 %warp to i64
-"""
-_PARAMETERS = f"ptr %job, {_BLOCK}, i32 %warp, ptr %addresses, i32 %spacing, i32 %given, i64 %line"
-_ONES = int.from_bytes(bytes([1] * 8), "little")
-
-
-def _run(size: int, kind: Touch, lanes: int) -> str:
-    """From `ready` to `entry`: handles all lanes at once if they are adjacent and the check allows
-    it. Otherwise `%mask` has the lanes to visit; if they share one address, only the first lane."""
-    width, steps = size * lanes, ", ".join(f"i64 {size * n}" for n in range(lanes))
-    vector = f"<{lanes} x i64>"
-    do = """\
-  call void @llvm.memset.p0.i64(ptr %run.at, i8 1, i64 %run.size, i1 false)
-  br label %done
-"""
-    if kind & Touch.READ:
-        # Each mark is 0 or 1: all marks are 1 if the words together have ones everywhere.
-        do = f"""\
-  br label %word
-word:
-  %offset = phi i64 [0, %run], [%offset.next, %word]
-  %ones = phi i64 [-1, %run], [%ones.next, %word]
-  %word.at = getelementptr i8, ptr %run.at, i64 %offset
-  %word.marks = load i64, ptr %word.at, align 1
-  %ones.next = and i64 %ones, %word.marks
-  %offset.next = add i64 %offset, 8
-  %are.more = icmp ult i64 %offset.next, %run.size
-  br i1 %are.more, label %word, label %judge
-judge:
-  %are.written = icmp eq i64 %ones.next, {_ONES}
-  br i1 %are.written, label %done, label %entry
-"""
-    judged = ", [%given, %judge]" if kind & Touch.READ else ""
-    return f"""\
+  br label %prepared
+prepared:
 {_word("distance", State.DISTANCE)}
 {_word("low", State.LOW)}
 {_word("high", State.HIGH)}
-  %negated = sub i32 0, %given
-  %lowest = and i32 %given, %negated
-  %is.one = icmp eq i32 %spacing, 0
-  br i1 %is.one, label %entry, label %several
-several:
-  %is.full = icmp eq i32 %given, {(1 << lanes) - 1}
-  br i1 %is.full, label %line.up, label %entry
-line.up:
-  %all = load {vector}, ptr %addresses, align 8
-  %start = extractelement {vector} %all, i32 0
-  %start.one = insertelement {vector} poison, i64 %start, i32 0
-  %starts = shufflevector {vector} %start.one, {vector} poison, <{lanes} x i32> zeroinitializer
-  %expected = add {vector} %starts, <{steps}>
-  %are.apart = icmp ne {vector} %all, %expected
-  %apart = bitcast <{lanes} x i1> %are.apart to i{lanes}
-  %is.run = icmp eq i{lanes} %apart, 0
-  %behind = add i64 %start, {width}
-  %is.above = icmp uge i64 %start, %low
-  %is.below = icmp ule i64 %behind, %high
-  %is.inside = and i1 %is.above, %is.below
-  %is.fast = and i1 %is.run, %is.inside
-  br i1 %is.fast, label %run, label %entry
-run:
-  %run.marked = add i64 %start, %distance
-  %run.at = inttoptr i64 %run.marked to ptr
-  %run.size = add i64 0, {width}
-{do}entry:
-  %mask = phi i32 [%lowest, %ready], [%given, %several], [%given, %line.up]{judged}
+  %low.marked = add i64 %low, %distance
+  %marks = inttoptr i64 %low.marked to ptr
+  %room = sub i64 %high, %low
 """
+# An instruction of shared memory has nothing to do once all of the window is written.
+_LEFT = f"""\
+{_word("unwritten", State.UNWRITTEN)}
+  %is.written = icmp eq i64 %unwritten, 0
+  br i1 %is.written, label %done, label %ready"""
 
 
-def _access(name: str, size: int, kind: Touch, lanes: int) -> str:
-    """The function for accesses of this kind to `size` bytes."""
-    bits = f"i{8 * size}"
-    ones = int.from_bytes(bytes([1] * size), "little")
+def _marking(size: int, kind: Touch, lanes: int, *, is_shared: bool) -> Marking:
+    """What accesses of this kind do to the marks, which are 1 for written bytes and else 0."""
+    of = ".shared" if is_shared else ""
+    bits, ones = 8 * size, repeated(1, 8 * size)
+    reads = bool(kind & Touch.READ)
     look = f"""\
-  %marks = load {bits}, ptr %marks.at, align 1
-  %is.written = icmp eq {bits} %marks, {ones}
-  br i1 %is.written, label %go.on, label %early
+  %lane.marks = load i{bits}, ptr %lane.marks.at, align 1
+  %is.lane.written = icmp eq i{bits} %lane.marks, {ones}
+  br i1 %is.lane.written, label %go.on, label %early
 early:
+  %wide.warp = zext i32 %warp to i64
+  %first = mul i64 %wide.warp, {lanes}
   %own = zext i32 %index to i64
   %thread = add i64 %first, %own
   call void @cudasync.window.tell(ptr %state, i64 %line, i64 %address, i64 {size}, i64 %thread)
   br label %mark
 """
-    return f"""
-define void {name}({_PARAMETERS}) {{
-{_BEGIN}{_run(size, kind, lanes)}  %end = sub i64 %high, {size}
-  %first = mul i64 %wide.warp, {lanes}
-{next_lane("go.on")}
-  %place = mul i32 %index, %spacing
-  %address.at = getelementptr i64, ptr %addresses, i32 %place
-  %address = load i64, ptr %address.at
-  %is.low = icmp ult i64 %address, %low
-  %is.high = icmp ugt i64 %address, %end
-  %is.elsewhere = or i1 %is.low, %is.high
-  br i1 %is.elsewhere, label %go.on, label %here
-here:
-  %marked = add i64 %address, %distance
-  %marks.at = inttoptr i64 %marked to ptr
-{look if kind & Touch.READ else "  br label %mark"}
+    lane = f"""\
+  %lane.offset = sub i64 %address, %low
+  %lane.last = call i64 @llvm.usub.sat.i64(i64 %room, i64 {size - 1})
+  %is.here = icmp ult i64 %lane.offset, %lane.last
+  br i1 %is.here, label %lane.here, label %go.on
+lane.here:
+  %lane.marks.at = getelementptr i8, ptr %marks, i64 %lane.offset
+{look if reads else "  br label %mark"}
 mark:
-  store {bits} {ones}, ptr %marks.at, align 1
-  br label %go.on
-go.on:
-  br label %next
-done:
-  ret void
-}}
-"""
+  store i{bits} {ones}, ptr %lane.marks.at, align 1
+  br label %go.on"""
+
+    def update(prefix: str, type_: str, width: int) -> str:
+        written = splat(1, type_, width)
+        is_open = is_any(prefix, "is.open", f"%{prefix}m", written, type_)
+        # A read of unwritten bytes is told lane by lane; a write only stores.
+        slow = f"%{prefix}is.open, true" if reads else "false, true"
+        changed = f"%{prefix}is.open, false" if reads else f"%{prefix}is.open, true"
+        return f"""\
+{is_open}
+  %{prefix}is.slow = and i1 {slow}
+  %{prefix}is.changed = and i1 {changed}
+  %{prefix}new = or {type_} {written}, {written}"""
+
+    def count(prefix: str, type_: str, width: int) -> str:
+        if not is_shared or reads:
+            return ""
+        return f"""\
+{_ones(prefix, type_, width)}
+  %{prefix}unwritten.now = sub i64 %unwritten, %{prefix}newly
+  store i64 %{prefix}unwritten.now, ptr %unwritten.at"""
+
+    return Marking(
+        name=f"@cudasync.window{of}.{kind.value}.{size}.v{lanes}",
+        size=size,
+        lanes=lanes,
+        parameters=f"ptr %job, {_BLOCK}, i32 %warp",
+        find=_FIND + (_LEFT if is_shared else "  br label %ready"),
+        update=update,
+        count=count,
+        lane=lane,
+        neutral=1,
+        known="true",
+        is_alone=True,
+    )
+
+
+def _ones(prefix: str, type_: str, width: int) -> str:
+    """Text that defines the i64 `newly`: the number of marks that become 1."""
+    written = splat(1, type_, width)
+    text = f"  %{prefix}turned = xor {type_} %{prefix}m, {written}\n"
+    counted = f"%{prefix}turned.bits"
+    if not type_.startswith("<"):
+        text += f"  {counted} = call {type_} @llvm.ctpop.{type_}({type_} %{prefix}turned)\n"
+        return text + _resized(f"%{prefix}newly", counted, width)
+    lanes = type_[1:].split()[0]
+    of = f"v{lanes}i{width}"
+    text += f"  {counted} = call {type_} @llvm.ctpop.{of}({type_} %{prefix}turned)\n"
+    if width < 64:
+        wide = f"<{lanes} x i64>"
+        text += f"  {counted}.wide = zext {type_} {counted} to {wide}\n"
+        type_, of, counted = wide, f"v{lanes}i64", f"{counted}.wide"
+    text += f"  %{prefix}newly = call i64 @llvm.vector.reduce.add.{of}({type_} {counted})"
+    return text
+
+
+def _resized(name: str, value: str, width: int) -> str:
+    if width == 64:
+        return f"  {name} = add i64 {value}, 0"
+    return f"  {name} = {'zext' if width < 64 else 'trunc'} i{width} {value} to i64"

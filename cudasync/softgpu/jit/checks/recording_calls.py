@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.interface.access_recording import NOTE, NOTE_NAME, noted
-from cudasync.softgpu.jit.addressing.memcheck import lay_out
-from cudasync.softgpu.jit.checks.contiguous_recording import LANES, LANES_NAME, RUN, RUN_NAME
+from cudasync.softgpu.interface.access_recording import NOTE, NOTE_NAME, Touch, noted
+from cudasync.softgpu.jit.checks.global_recording import SEARCH, SEARCH_NAME, marking
 from cudasync.softgpu.jit.checks.initialisation_calls import note_window
+from cudasync.softgpu.jit.checks.lane_calls import mark_lanes
 from cudasync.softgpu.jit.checks.race_calls import note_access
 from cudasync.softgpu.jit.kernel_abi.job_record import Where
-from cudasync.softgpu.jit.vector_ir.lane_masks import mask_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudasync.ptx import ir
-    from cudasync.softgpu.interface.access_recording import Touch
     from cudasync.softgpu.jit.addressing.address_spaces import Place
     from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
     from cudasync.softgpu.jit.vector_ir.values import Value
@@ -39,16 +37,16 @@ def note(
     """
     note_access(lowering, instruction, where, size, kind, values)
     note_window(lowering, instruction, where, size, kind)
-    if not lowering.settings.record or where.where is Where.WINDOW:
+    settings = lowering.settings
+    if not settings.record or where.where is Where.WINDOW:
+        return
+    if kind is Touch.READ and not settings.reads:
         return
     builder = lowering.builder
+    if builder.is_silent:
+        return
     builder.functions[f"@{NOTE_NAME}"] = NOTE
-    builder.functions[RUN_NAME] = RUN
-    builder.functions[LANES_NAME] = LANES
-    place, spacing = lay_out(lowering, where.address)
-    word = mask_word(builder, lowering.mask)
+    builder.functions[SEARCH_NAME] = SEARCH
     bits = noted(kind, instruction.opcode, instruction.modifiers)
-    builder.emit(
-        f"call void {LANES_NAME}(ptr %job, ptr {place}, i32 {spacing}, i32 {word},"
-        f" i64 {size}, i8 {bits}, i64 {instruction.span.line})"
-    )
+    each = marking(size, bits, builder.lanes)
+    mark_lanes(lowering, each, "ptr %job", where.address, instruction.span.line)

@@ -25,7 +25,8 @@ class Variant:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How a module is compiled. `assume_varying` gives up all shapes, for comparison in tests.
-    `record` records accesses. `races` checks threads for races. `convergence` checks which threads
+    `record` records accesses, with plain loads only if `reads`. `windows` finds reads of unwritten
+    shared and local memory. `races` checks threads for races. `convergence` checks which threads
     arrive at barriers."""
 
     memcheck: bool = True
@@ -33,4 +34,6 @@ class Settings:
     record: bool = False
     races: bool = False
     convergence: bool = False
+    reads: bool = True
+    windows: bool = False
     piece_weight: int = PIECE_WEIGHT

@@ -200,7 +200,9 @@ class JitExecution:
         for slot, blocks in list(self._working.items()):
             self._work_on(slot, *blocks)
         fit = self._fit
-        must_keep_order = not fit.text.traits.is_order_free or self._launch.recording is not None
+        recording = self._launch.recording
+        is_recorded = recording is not None and recording.keeps_order
+        must_keep_order = not fit.text.traits.is_order_free or is_recorded
         if self._block_count == 1 or must_keep_order:
             self._work_alone()
             return
