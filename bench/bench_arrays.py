@@ -11,29 +11,30 @@ process that has compiled another one before: new on the machine, and kept by an
 from __future__ import annotations
 
 import checkout  # noqa: F401
-import one_blas_thread  # noqa: F401
+
+from bench.harness import one_blas_thread  # noqa: F401
 
 # isort: split
 import statistics
 import time
 from typing import TYPE_CHECKING
 
-import array_peers
-import command
 import numpy as np
-from array_compiling import measure_compiling
-from goals import Goal
-from harness import Case, Contender, repeat
-from launch_counts import counted_calls
-from launch_rig import without_driver
 
 import cudasync as cs
+from bench.arrays import peers
+from bench.arrays.compilation import measure_compiling
+from bench.harness import command
+from bench.harness.goals import Goal
+from bench.harness.measurement import Case, Contender, repeat
+from bench.launches.counts import counted_calls
+from bench.launches.rig import without_driver
 from cudasync import xp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness import Session
+    from bench.harness.measurement import Session
 
 CALLED = "kernel[grid, block](...)"
 OPERATOR = "x + y"
@@ -154,10 +155,10 @@ def add_cpu(session: Session) -> None:
     """Additions of tiny arrays on the CPU: a chain, and one by one."""
     ops = session.parameter("cpu_ops", small=8, large=200)
     left, right = np.ones(8, np.float32), np.full(8, 2, np.float32)
-    libraries: list[array_peers.OnCpu] = [array_peers.NumPy(), array_peers.Cudasync()]
-    libraries += array_peers.installed(session)
-    torch = array_peers.Torch.name
-    for shape, run_of in (("chain", array_peers.chain), ("one", array_peers.one_by_one)):
+    libraries: list[peers.OnCpu] = [peers.NumPy(), peers.Cudasync()]
+    libraries += peers.installed(session)
+    torch = peers.Torch.name
+    for shape, run_of in (("chain", peers.chain), ("one", peers.one_by_one)):
         contenders = []
         for library in libraries:
             x, y = library.array(left), library.array(right)
@@ -167,7 +168,7 @@ def add_cpu(session: Session) -> None:
             )
         goals = []
         if any(each.name == torch for each in contenders):
-            mine = array_peers.Cudasync.name
+            mine = peers.Cudasync.name
             goals = [Goal(mine, torch, CPU_MUST), Goal(mine, torch, CPU_GOAL, word="goal")]
         session.add(
             Case(

@@ -13,24 +13,24 @@ import checkout  # noqa: F401
 # isort: split
 from typing import TYPE_CHECKING
 
-import bursts
-import command
-import workloads
 from bench_launch import PREPARED, RAW, issuing
-from engines import Cudasync, SerialLoop, contend, steps
-from goals import MICROSECONDS, Goal
-from harness import Case
-from launch_counts import bytecodes_of, count_driver_calls
-from launch_rig import Rig, groups, without_driver
 
 import cudasync as cs
+from bench.engine import workloads
+from bench.engine.engines import Cudasync, SerialLoop, contend, steps
+from bench.harness import command
+from bench.harness.goals import MICROSECONDS, Goal
+from bench.harness.measurement import Case
+from bench.launches import bursts
+from bench.launches.counts import bytecodes_of, count_driver_calls
+from bench.launches.rig import Rig, groups, without_driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engines import Functions
-    from harness import Session
-    from workloads import Workload
+    from bench.engine.engines import Functions
+    from bench.engine.workloads import Workload
+    from bench.harness.measurement import Session
 
 BATCH = "engine.push_many(prepared launches)"
 DEVICE_FUNCTIONS = "engine.push_many((launch.on, reads, writes, device), ...)"

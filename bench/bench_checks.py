@@ -7,28 +7,29 @@ a kernel anew to be recorded, is done before. The means at the end are over all 
 from __future__ import annotations
 
 import checkout  # noqa: F401
-import one_blas_thread  # noqa: F401
+
+from bench.harness import one_blas_thread  # noqa: F401
 
 # isort: split
 import statistics
 import time
 from typing import TYPE_CHECKING
 
-import command
 import numpy as np
-import softgpu_kernels
-from goals import Goal
-from harness import Case, Contender
-from softgpu_work import all_work
 
 import cudasync as cs
+from bench.harness import command
+from bench.harness.goals import Goal
+from bench.harness.measurement import Case, Contender
+from bench.softgpu import kernels
+from bench.softgpu.work import all_work
 from cudasync.driver.extensions import sanitizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness import Session
-    from softgpu_work import Work
+    from bench.harness.measurement import Session
+    from bench.softgpu.work import Work
 
 OFF = "no check"
 # Arrays that the kernel only writes are unwritten before each launch.
@@ -47,7 +48,7 @@ ADDING = ("saxpy", "histogram")
 def build(session: Session) -> None:
     """Add the fifteen cases, and the means over them."""
     cs.Device(0).use()
-    module = cs.Module.from_ptx(softgpu_kernels.TEXT.read_text())
+    module = cs.Module.from_ptx(kernels.TEXT.read_text())
     for work in all_work(session):
         name = f"bench_checks.{work.case}"
         if not session.wants(name):
@@ -80,7 +81,7 @@ def launched(
     buffers = {key: cs.DeviceBuffer(each.nbytes) for key, each in arrays.items()}
     for key, each in arrays.items():
         cs.memcpy_async(buffers[key], each.reshape(-1))
-    kernel, block = module.kernel(work.kernel), softgpu_kernels.BLOCKS[work.kernel]
+    kernel, block = module.kernel(work.kernel), kernels.BLOCKS[work.kernel]
     device = cs.Device(0)
 
     def launch() -> None:

@@ -15,22 +15,21 @@ import checkout  # noqa: F401
 import threading
 from typing import TYPE_CHECKING
 
-import bursts
-import command
-import workloads
-from cliff_launches import AFTERWARDS, ALONE, Neighbours, count_bytecodes
-from engines import HandOver, TwoThreadPools, contend
-from goals import Goal
-from harness import Case
-
 import cudasync as cs
+from bench.engine import workloads
+from bench.engine.engines import HandOver, TwoThreadPools, contend
+from bench.harness import command
+from bench.harness.goals import Goal
+from bench.harness.measurement import Case
+from bench.launches import bursts
+from bench.launches.cliff_launches import AFTERWARDS, ALONE, Neighbours, count_bytecodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from engines import Contestant, Functions
-    from harness import Session
-    from workloads import Workload
+    from bench.engine.engines import Contestant, Functions
+    from bench.engine.workloads import Workload
+    from bench.harness.measurement import Session
 
     # An engine, and the name of one of its pools.
     Home = tuple[cs.Engine, str]

@@ -18,16 +18,15 @@ import os
 import statistics
 from typing import TYPE_CHECKING
 
-import command
-from collective_ranks import Ranks, lacking
-from collectives_by_hand import ByHand, Ours
-from goals import MICROSECONDS, Goal
-from harness import Case, Contender, repeat
-
 import cudasync as cs
+from bench.distributed.collective_ranks import Ranks, lacking
+from bench.distributed.collectives_by_hand import ByHand, Ours
+from bench.harness import command
+from bench.harness.goals import MICROSECONDS, Goal
+from bench.harness.measurement import Case, Contender, repeat
 
 if TYPE_CHECKING:
-    from harness import Session
+    from bench.harness.measurement import Session
 
 # The software GPU has as many devices as this says.
 os.environ.setdefault("CUDASYNC_SOFTGPU_DEVICES", "2")

@@ -16,26 +16,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import command
 import numpy as np
-from baseline import checked
-from bursts import checksum_of
 from cuda.bindings import driver
-from dags import BLOCK, Dag, all_dags
-from goals import Goal
-from harness import Case, ChecksumError, Contender
 
 import cudasync as cs
+from bench.driver.baseline import checked
+from bench.graphs.dags import BLOCK, Dag, all_dags
+from bench.harness import command
+from bench.harness.goals import Goal
+from bench.harness.measurement import Case, ChecksumError, Contender
+from bench.launches.bursts import checksum_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from harness import Session
+    from bench.harness.measurement import Session
 
     Calls = list[Callable[[], object]]
 
-KERNELS = Path(__file__).with_name("dag_kernels.cu")
+KERNELS = Path(__file__).parent / "graphs" / "dag_kernels.cu"
 HAND = "cuda.bindings, streams by hand"
 ONE = "cuda.bindings, one stream"
 EAGER = "cudasync engine"

@@ -19,22 +19,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import command
-import machine
 import numpy as np
-from data_peers import Cudasync, Loop, Unordered, installed
-from goals import MICROSECONDS, Goal
-from harness import Case, Contender
-from photographs import decode, paths
 
 import cudasync as cs
+from bench.data.peers import Cudasync, Loop, Unordered, installed
+from bench.data.photographs import decode, paths
+from bench.harness import command, machine
+from bench.harness.goals import MICROSECONDS, Goal
+from bench.harness.measurement import Case, Contender
 from cudasync import data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from data_peers import Batches
-    from harness import Session
+    from bench.data.peers import Batches
+    from bench.harness.measurement import Session
 
 WORKERS = 2
 BATCH = 32

@@ -18,18 +18,18 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-import baseline
-import command
 import numpy as np
-from harness import Case, Contender, repeat
-from rig import TYPES, Rig
 
 import cudasync as cs
+from bench.driver import baseline
+from bench.driver.rig import TYPES, Rig
+from bench.harness import command
+from bench.harness.measurement import Case, Contender, repeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness import Session
+    from bench.harness.measurement import Session
 
 NAME = "cudasync.driver"
 

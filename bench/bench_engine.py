@@ -12,18 +12,16 @@ import checkout  # noqa: F401
 # isort: split
 from typing import TYPE_CHECKING
 
-import command
-import machine
-import workloads
-from engines import Asyncio, Cudasync, Dask, Graphlib, SerialLoop, ThreadPool, contend
-from goals import MICROSECONDS, Goal
-from harness import Case
-
 import cudasync as cs
+from bench.engine import workloads
+from bench.engine.engines import Asyncio, Cudasync, Dask, Graphlib, SerialLoop, ThreadPool, contend
+from bench.harness import command, machine
+from bench.harness.goals import MICROSECONDS, Goal
+from bench.harness.measurement import Case
 
 if TYPE_CHECKING:
-    from engines import Contestant
-    from harness import Session
+    from bench.engine.engines import Contestant
+    from bench.harness.measurement import Session
 
 OURS = "cudasync engine"
 

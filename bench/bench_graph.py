@@ -1,41 +1,41 @@
 """Recorded programs, launched: what a graph costs beside doing the same without one.
 
-`replay.NAME`, `once`, `adds`, `matmul`: functions of the host (`graph_replay.py`).
+`replay.NAME`, `once`, `adds`, `matmul`: functions of the host (`graphs/replay.py`).
 `launch.N`: kernels of a device in one graph, launched until issued; timed beside a raw launch of
 the same graph of the driver. `instantiate`: a graph of empty host functions, made ready. `loop`:
 rounds of one kernel, by conditional nodes of the driver, beside the engine's way.
-`memory.NAME`: bytes of temporaries, counted (`graph_memory.py`). `fusion`: five operations on a
-large array, in one kernel and in five (`graph_fusion.py`).
+`memory.NAME`: bytes of temporaries, counted (`graphs/memory.py`). `fusion`: five operations on a
+large array, in one kernel and in five (`graphs/fusion.py`).
 """
 
 from __future__ import annotations
 
 import checkout  # noqa: F401
-import one_blas_thread  # noqa: F401
+
+from bench.harness import one_blas_thread  # noqa: F401
 
 # isort: split
 import time
 from typing import TYPE_CHECKING
 
-import command
 import numpy as np
-import workloads
 from cuda.bindings import driver
-from engines import steps
-from goals import MICROSECONDS, Goal
-from graph_fusion import add_fusion
-from graph_memory import add_memory
-from graph_replay import REPLAY, add_additions, add_matmul, add_once, add_replays, nothing
-from harness import Case, Contender
-from launch_rig import without_driver
 
 import cudasync as cs
+from bench.engine import workloads
+from bench.engine.engines import steps
+from bench.graphs.fusion import add_fusion
+from bench.graphs.memory import add_memory
+from bench.graphs.replay import REPLAY, add_additions, add_matmul, add_once, add_replays, nothing
+from bench.harness import command
+from bench.harness.goals import MICROSECONDS, Goal
+from bench.harness.measurement import Case, Contender
+from bench.launches.rig import without_driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness import Session
-
+    from bench.harness.measurement import Session
     from cudasync.graph.node import Node
 
 RAW = "driver.cuGraphLaunch"

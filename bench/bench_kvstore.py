@@ -17,17 +17,17 @@ import tempfile
 import zlib
 from typing import TYPE_CHECKING
 
-import command
 import numpy as np
-from goals import Goal
-from harness import Case, Contender, repeat
-from store_processes import Job, lacking_mpi, lacking_ray
 
 import cudasync as cs
+from bench.distributed.store_processes import Job, lacking_mpi, lacking_ray
+from bench.harness import command
+from bench.harness.goals import Goal
+from bench.harness.measurement import Case, Contender, repeat
 from cudasync import xp
 
 if TYPE_CHECKING:
-    from harness import Session
+    from bench.harness.measurement import Session
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = {

@@ -18,22 +18,21 @@ import warnings
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-import bursts
-import command
-import machine
-from goals import MICROSECONDS, Goal
-from harness import Case, Contender
-from launch_counts import count_bytecodes, count_driver_calls
-from launch_peers import PEERS, NumbaCuda
-from launch_rig import Rig, without_driver
+from bench.harness import command, machine
+from bench.harness.goals import MICROSECONDS, Goal
+from bench.harness.measurement import Case, Contender
+from bench.launches import bursts
+from bench.launches.counts import count_bytecodes, count_driver_calls
+from bench.launches.peers import PEERS, NumbaCuda
+from bench.launches.rig import Rig, without_driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from harness import Session
-    from launch_peers import Peer
-    from launch_rig import Calls
+    from bench.harness.measurement import Session
+    from bench.launches.peers import Peer
+    from bench.launches.rig import Calls
 
 RAW = "raw launch"
 RECORDED = "raw launch and event record"

@@ -8,7 +8,8 @@ write one variable, where a second worker can only be in the way.
 from __future__ import annotations
 
 import checkout  # noqa: F401
-import one_blas_thread  # noqa: F401
+
+from bench.harness import one_blas_thread  # noqa: F401
 
 # isort: split
 import math
@@ -17,20 +18,20 @@ import time
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-import command
 import numpy as np
-import workloads
-from engines import Cudasync, SerialLoop, ThreadPool, contend
-from goals import Goal
-from harness import Case, Contender
 
 import cudasync as cs
+from bench.engine import workloads
+from bench.engine.engines import Cudasync, SerialLoop, ThreadPool, contend
+from bench.harness import command
+from bench.harness.goals import Goal
+from bench.harness.measurement import Case, Contender
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness import Session
-    from workloads import Workload
+    from bench.engine.workloads import Workload
+    from bench.harness.measurement import Session
 
 BASELINE = SerialLoop.name
 OURS = "cudasync engine, 2 workers"

@@ -16,19 +16,18 @@ import warnings
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import bursts
-import command
-import machine
-from gpu_peers import PEERS, OneStream
-from harness import Case, Contender
-
 import cudasync as cs
+from bench.harness import command, machine
+from bench.harness.measurement import Case, Contender
+from bench.launches import bursts
+from bench.launches.gpu_peers import PEERS, OneStream
 
 if TYPE_CHECKING:
     import numpy as np
-    from bursts import Burst
-    from gpu_peers import Peer
-    from harness import Session
+
+    from bench.harness.measurement import Session
+    from bench.launches.bursts import Burst
+    from bench.launches.gpu_peers import Peer
 
 
 def build(session: Session) -> None:

@@ -19,24 +19,23 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-import bursts
-import command
-import workloads
-from engines import Cudasync, Tally
-from goals import MICROSECONDS, Goal
-from harness import Case, Contender
-from launch_counts import bytecodes_of, count_driver_calls
-from launch_rig import Rig, without_driver
-
 import cudasync as cs
+from bench.engine import workloads
+from bench.engine.engines import Cudasync, Tally
+from bench.harness import command
+from bench.harness.goals import MICROSECONDS, Goal
+from bench.harness.measurement import Case, Contender
+from bench.launches import bursts
+from bench.launches.counts import bytecodes_of, count_driver_calls
+from bench.launches.rig import Rig, without_driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from harness import Session
-    from launch_rig import Calls
-    from workloads import Workload
+    from bench.engine.workloads import Workload
+    from bench.harness.measurement import Session
+    from bench.launches.rig import Calls
 
 PUSHED = "engine.push(function, reads=, writes=)"
 CALLED, PREPARED = "kernel[grid, block](...)", "prepared launch, .push()"

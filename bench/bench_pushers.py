@@ -16,19 +16,18 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import command
-import workloads
-from goals import Goal
-from harness import Case, Contender
-from locked import LockedEngine, LockedVar
-
 import cudasync as cs
+from bench.engine import workloads
+from bench.engine.locked_engine import LockedEngine, LockedVar
+from bench.harness import command
+from bench.harness.goals import Goal
+from bench.harness.measurement import Case, Contender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness import Session
-    from workloads import Workload
+    from bench.engine.workloads import Workload
+    from bench.harness.measurement import Session
 
     AnyEngine = cs.Engine | LockedEngine
 

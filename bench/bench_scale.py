@@ -18,17 +18,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import command
-import workloads
-from goals import Goal
-from harness import Case, Contender
-
 import cudasync as cs
+from bench.engine import workloads
+from bench.harness import command
+from bench.harness.goals import Goal
+from bench.harness.measurement import Case, Contender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from harness import Session
+    from bench.harness.measurement import Session
 
 # The allowed growth of an op's cost among a million. The limit is for growth; a million ops also
 # fit in fewer caches than ten thousand.

@@ -8,7 +8,8 @@ First compiles are from CUDA C++ to machine code, in processes of their own, not
 from __future__ import annotations
 
 import checkout
-import one_blas_thread  # noqa: F401
+
+from bench.harness import one_blas_thread  # noqa: F401
 
 # isort: split
 import importlib.util
@@ -19,15 +20,15 @@ import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-import command
 import numpy as np
-import softgpu_kernels
-from goals import Goal
-from harness import Case, Contender, repeat
-from softgpu_pocl import PoCL
-from softgpu_rivals import NumPy, numba_functions
-from softgpu_work import all_work
 
+from bench.harness import command
+from bench.harness.goals import Goal
+from bench.harness.measurement import Case, Contender, repeat
+from bench.softgpu import kernels
+from bench.softgpu.peers import NumPy, numba_functions
+from bench.softgpu.pocl import PoCL
+from bench.softgpu.work import all_work
 from cudasync.ptx import parse
 from cudasync.softgpu.interface.launch import AllocationSnapshot, Launch, OutcomeKind
 from cudasync.softgpu.jit import compile_module
@@ -40,9 +41,8 @@ from helpers.lowering.jit_launch import pack
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness import Session
-    from softgpu_work import Work
-
+    from bench.harness.measurement import Session
+    from bench.softgpu.work import Work
     from cudasync.softgpu.jit.module import JitModule
 
 OFF, ON = "memcheck off", "memcheck on"
@@ -92,7 +92,7 @@ POCL_GOALS = {
 def build(session: Session) -> None:
     """Add the fifteen cases, the first compiles, and the means over all cases."""
     modules = {
-        setting: compile_module(parse(softgpu_kernels.TEXT.read_text()), memcheck=setting is ON)
+        setting: compile_module(parse(kernels.TEXT.read_text()), memcheck=setting is ON)
         for setting in (OFF, ON)
     }
     rivals = {NUMPY: vars(NumPy), NUMBA: numba_there(session)}
@@ -163,7 +163,7 @@ def launcher(setting: str, module: JitModule, work: Work) -> Contender:
     arrays = {id(each): each for each in work.arguments if isinstance(each, np.ndarray)}
     launch = Launch(
         grid=work.grid,
-        block=softgpu_kernels.BLOCKS[work.kernel],
+        block=kernels.BLOCKS[work.kernel],
         dynamic_shared_bytes=0,
         parameters=pack(kernel, work.arguments),
         symbols=[],
@@ -219,7 +219,7 @@ def first_compiles(session: Session) -> None:
     if importlib.util.find_spec("cuda.bindings") is None or not has_nvrtc():
         session.absent["first compiles"] = "NVRTC is not installed"
         return
-    for kernel in list(softgpu_kernels.BLOCKS)[: 1 if session.small else None]:
+    for kernel in list(kernels.BLOCKS)[: 1 if session.small else None]:
         name = f"bench_softgpu.{kernel}: first compile"
         if session.wants(name):
             session.pause(name)
@@ -229,14 +229,14 @@ def first_compiles(session: Session) -> None:
 
 def has_nvrtc() -> bool:
     try:
-        softgpu_kernels.ptx_of("")
+        kernels.ptx_of("")
     except (ImportError, RuntimeError):
         return False
     return True
 
 
 def first_compile(kernel: str) -> float:
-    program = str(checkout.ROOT / "bench" / "softgpu_kernels.py")
+    program = str(checkout.ROOT / "bench" / "softgpu" / "kernels.py")
     environment = os.environ | {"CUDASYNC_SOFTGPU_CACHE": "0"}
     command_line = [sys.executable, program, "--first", kernel]
     done = subprocess.run(command_line, check=True, capture_output=True, text=True, env=environment)

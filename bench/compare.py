@@ -22,7 +22,8 @@ import time
 from pathlib import Path
 
 from checkout import ROOT
-from tables import amount, goal_words, musts, plain, table
+
+from bench.harness.tables import amount, goal_words, musts, plain, table
 
 BENCH = ROOT / "bench"
 RESULTS = BENCH / "results"

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     )
     from cudasync.graph import Executable, Node, RecordedGraph
     from cudasync.graph.recording import graph  # As `array`.
-    from cudasync.profile.annotating import annotate
+    from cudasync.profile.annotation import annotate
     from cudasync.profile.dump import dump  # As `array`.
     from cudasync.profile.live import live  # As `array`.
     from cudasync.profile.profile import Profile, profile  # As `array`.
@@ -201,7 +201,7 @@ if not TYPE_CHECKING:  # With `__getattr__` a type checker would accept any name
             )
         importlib.import_module(f"{__name__}.profile.dump").listen()
         if "CUDASYNC_TOP" in os.environ:
-            importlib.import_module(f"{__name__}.profile.asking").answer()
+            importlib.import_module(f"{__name__}.profile.remote_queries").answer()
         if "CUDASYNC_NVTX" in os.environ:
             importlib.import_module(f"{__name__}.profile.nvtx_ranges").start()
         # From here on this is a plain module, which has the fastest name look-up.

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from cudasync.array.array import Array
-from cudasync.array.borrowed import from_dlpack
-from cudasync.array.copying import copy
+from cudasync.array.copies.copy import copy
 from cudasync.array.creation import array, empty, empty_like, zeros, zeros_like
-from cudasync.array.crossing import hand_over, take_over
-from cudasync.array.foreign import strided
 from cudasync.array.fused import elementwise
-from cudasync.array.kernels import BoundKernel, Kernel
+from cudasync.array.interchange.cuda_array_interface import strided
+from cudasync.array.interchange.dlpack_import import from_dlpack
+from cudasync.array.interchange.external_streams import hand_over, take_over
+from cudasync.array.kernels.kernel import BoundKernel, Kernel
+from cudasync.array.kernels.launch_accesses import In, InOut, Out
+from cudasync.array.kernels.modules import Module
+from cudasync.array.kernels.prepared_launch import PreparedLaunch
 from cudasync.array.memory.statistics import MemoryStats, empty_cache, memory_stats
-from cudasync.array.modules import Module
-from cudasync.array.prepared import PreparedLaunch
 from cudasync.array.traced.function import graph_function
-from cudasync.array.uses import In, InOut, Out
 
 __all__ = [
     "Array",

@@ -13,8 +13,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cudasync.array.handed import Handed
-from cudasync.array.memory.exhausted import allocated
+from cudasync.array.interchange.stream_ownership import Handed
+from cudasync.array.memory.exhaustion import allocated
 from cudasync.array.memory.holdings import Holding, holdings_of
 from cudasync.atomic import Inbox
 from cudasync.driver import Device, DeviceBuffer

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from cudasync.array import exporting, indexing, namespace
+from cudasync.array import basic_indexing, namespace
 from cudasync.array.allocation import DeviceBytes, reap
-from cudasync.array.crossing import crossing, hand_over
 from cudasync.array.elementwise import layouts
 from cudasync.array.elementwise.plan import DevicePlan
-from cudasync.array.handed import refuse_unless_handed
 from cudasync.array.host.memory import CPU
+from cudasync.array.interchange.protocols import Protocols
+from cudasync.array.interchange.stream_ownership import refuse_unless_handed
 from cudasync.array.memory.limits import check_size
 from cudasync.array.operators.arithmetic import Arithmetic
-from cudasync.array.operators.assigning import assign
-from cudasync.array.operators.multiplying import Multiplying
+from cudasync.array.operators.assignment import assign
+from cudasync.array.operators.matrix_product import Multiplying
 from cudasync.array.operators.values import Values
 from cudasync.driver import memcpy_async
 from cudasync.driver.arguments.argument_form import form_for
 from cudasync.driver.memory.strides import contiguous_strides, is_contiguous
-from cudasync.engine import current, engine
+from cudasync.engine import engine
 from cudasync.engine.hazards.variable import span, wait_for_writers
 from cudasync.engine.op import OpKind
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.interval_map import Region
 
 
-class Array(Arithmetic, Multiplying, Values):
+class Array(Arithmetic, Multiplying, Values, Protocols):
     """An n-dimensional array in device memory.
 
     Made by `array`, `empty`, `zeros` and by slicing, not directly. `shape` counts elements,
@@ -156,49 +156,6 @@ class Array(Arithmetic, Multiplying, Values):
         """True for another library's memory that was lent as read-only."""
         return False
 
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """CUDA Array Interface, version 3, with the stream behind which the array is ready.
-
-        Each access orders the array as `hand_over` to that stream does. The engine sees work of
-        other libraries from `take_over` on. Inside an op's function no stream is named: the op is
-        in order already, and a device op's work belongs on the stream that it was given.
-        """
-        self.form.raise_if_over()
-        stream = None
-        if self.nbytes and not current.is_in_op():
-            stream = crossing(self.device)
-            hand_over(self, to=stream)
-        return {
-            "shape": self.shape,
-            "typestr": self.dtype.str,
-            "data": (self.ptr if self.nbytes else 0, self.is_read_only),
-            "strides": None if self.is_contiguous else self.strides,
-            "version": 3,
-            "stream": stream.handle if stream is not None else None,
-        }
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack's type and number of the device that the memory is on."""
-        return self._allocation.dlpack_device
-
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """A DLPack capsule with this array's memory, which lives until the consumer returns it.
-
-        The consumer's `stream` is 1 or None (the legacy default stream), 2 (the per-thread one) or
-        a handle. It is ordered as by `hand_over`; with -1 no stream is ordered. Inside an op's
-        function none is either, see `__cuda_array_interface__`. `dl_device=(1, 0)` gives a copy on
-        the host. Raises BufferError for memory that DLPack cannot share, `OpError` for poison.
-        """
-        return exporting.export(self, stream, max_version, dl_device, copy)
-
     def _slot(self) -> Array:
         """Memory for an equal array: a graph's slot, which stands for any array of this kind."""
         from cudasync.array.creation import empty_like
@@ -238,7 +195,7 @@ class Array(Arithmetic, Multiplying, Values):
         poisoned, and for `out` whatever `copy` raises.
         """
         # Imported here, because copies are built upon this file.
-        from cudasync.array.copying import fetched, fetched_rows
+        from cudasync.array.copies.copy import fetched, fetched_rows
 
         if out is not None:
             return fetched(self, out)
@@ -279,13 +236,13 @@ class Array(Arithmetic, Multiplying, Values):
         With integers it returns at once: an index beyond its axis takes the nearest element. A mask
         is waited for, because its count is data.
         """
-        if indexing.has_arrays(index):
+        if basic_indexing.has_arrays(index):
+            from cudasync.array.advanced_indexing.subscripts import get
             from cudasync.array.creation import array
-            from cudasync.array.picking.indexed import get
 
             picked: Array = get(self, index, sys._getframe(1), array)
             return picked
-        return self._viewed(*indexing.view(self.shape, self.strides, index))
+        return self._viewed(*basic_indexing.view(self.shape, self.strides, index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write to a view, in order with all other ops. Returns at once; errors as for an in-place
@@ -296,8 +253,8 @@ class Array(Arithmetic, Multiplying, Values):
         """
         from cudasync.array.creation import array
 
-        if indexing.has_arrays(index):
-            from cudasync.array.picking.indexed import put
+        if basic_indexing.has_arrays(index):
+            from cudasync.array.advanced_indexing.subscripts import put
 
             put(self, index, value, sys._getframe(1), array)
             return
@@ -311,7 +268,7 @@ class Array(Arithmetic, Multiplying, Values):
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         if not self.is_contiguous:
             raise ValueError("only a contiguous array can be reshaped without a copy")
-        full = indexing.fill_shape(tuple(int(n) for n in wanted), self.size)
+        full = basic_indexing.fill_shape(tuple(int(n) for n in wanted), self.size)
         strides = contiguous_strides(full, self.dtype.itemsize)
         return type(self)(self._allocation, self.ptr, full, strides, self.dtype)
 
@@ -331,9 +288,9 @@ class Array(Arithmetic, Multiplying, Values):
     def copy(self) -> Array:
         """A new array with the same elements, always contiguous. Does not wait."""
         # Imported here, because these modules are built upon this file.
-        from cudasync.array.copying import copy
+        from cudasync.array.copies.copy import copy
+        from cudasync.array.copies.gather_scatter import gather
         from cudasync.array.creation import empty_like
-        from cudasync.array.gathering import gather
 
         if not self.is_contiguous:
             return gather(self)
@@ -348,8 +305,8 @@ class Array(Arithmetic, Multiplying, Values):
 
         A push: returns at once, and the engine chooses the stream. A copy is contiguous.
         """
-        from cudasync.array.anywhere import is_on
-        from cudasync.array.copying import copy
+        from cudasync.array.any_device import is_on
+        from cudasync.array.copies.copy import copy
         from cudasync.array.creation import empty
 
         if stream is not None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.array.allocation import Allocation, DeviceBytes
-from cudasync.array.anywhere import anywhere, is_anywhere
+from cudasync.array.any_device import anywhere, is_anywhere
 from cudasync.array.array import Array
+from cudasync.array.copies.staging import staging_of
 from cudasync.array.host.memory import CPU, view_of
-from cudasync.array.staging import staging_of
 from cudasync.driver import ANY, memcpy_async, memset_async
 from cudasync.driver.device import as_device
 from cudasync.driver.memory.strides import contiguous_strides

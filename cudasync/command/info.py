@@ -7,9 +7,9 @@ import platform
 from typing import TYPE_CHECKING, Any
 
 import cudasync as cs
-from cudasync.array.staging import KEPT_BYTES
+from cudasync.array.copies.staging import KEPT_BYTES
 from cudasync.command.versions import EXTRAS, missing_from, version_of
-from cudasync.distributed.starting import available, is_launched
+from cudasync.distributed.initialisation import available, is_launched
 from cudasync.driver.blas import blas_of
 from cudasync.driver.device import driver_version
 from cudasync.driver.extensions.declared_accesses import can_record, is_checked

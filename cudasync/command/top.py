@@ -10,15 +10,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cudasync.errors import CudasyncError
-from cudasync.profile import view
-from cudasync.profile.asking import NobodyAnswers, ask
-from cudasync.profile.drawing import is_terminal
+from cudasync.profile import snapshot_text
+from cudasync.profile.remote_queries import NobodyAnswers, ask
+from cudasync.profile.terminal_lines import is_terminal
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from cudasync.profile.looking import Look
+    from cudasync.profile.snapshot import Look
 
 # The other screen of a terminal, without a cursor, and back; to its upper left corner, and for
 # each line nothing to the right of it, and then nothing below.
@@ -63,9 +63,9 @@ def _looks(options: argparse.Namespace, seen: Look) -> Iterator[tuple[Look, Look
 
 def _print(options: argparse.Namespace, seen: Look, before: Look | None) -> None:
     if options.json:
-        print(json.dumps(view.with_rates(seen, before)), flush=True)
+        print(json.dumps(snapshot_text.with_rates(seen, before)), flush=True)
     else:
-        print("\n".join([*view.lines(seen, before), ""]), flush=True)
+        print("\n".join([*snapshot_text.lines(seen, before), ""]), flush=True)
 
 
 def _draw(options: argparse.Namespace, first: Look) -> None:
@@ -74,7 +74,7 @@ def _draw(options: argparse.Namespace, first: Look) -> None:
         sys.stdout.write(_ENTER)
         for seen, before in _looks(options, first):
             columns, rows = shutil.get_terminal_size()
-            shown = view.cropped(view.lines(seen, before), columns, rows - 1)
+            shown = snapshot_text.cropped(snapshot_text.lines(seen, before), columns, rows - 1)
             sys.stdout.write(_HOME + _LINE_END.join([*shown, ""]) + _REST)
             sys.stdout.flush()
     finally:

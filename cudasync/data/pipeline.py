@@ -5,12 +5,12 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from cudasync.data import selecting, working
+from cudasync.data import selection, transformations
+from cudasync.data.argument_checks import number
 from cudasync.data.cursors import Numbered
-from cudasync.data.given import number
+from cudasync.data.iteration import Run
 from cudasync.data.meters import Meter, PipelineStats, summed
-from cudasync.data.opening import Opening
-from cudasync.data.running import Run
+from cudasync.data.run_state import Opening
 from cudasync.data.tuning import chosen
 
 if TYPE_CHECKING:
@@ -53,17 +53,17 @@ class Pipeline:
         self._opening, self._loop = Opening(self._chosen), Meter("loop")
         self._run: Run | None = None
 
-    take = selecting.take
-    skip = selecting.skip
-    shard = selecting.shard
-    filter = selecting.filter
-    repeat = selecting.repeat
-    shuffle = selecting.shuffle
-    map = working.map
-    cache = working.cache
-    batch = working.batch
-    bucket_by_length = working.bucket_by_length
-    prefetch = working.prefetch
+    take = selection.take
+    skip = selection.skip
+    shard = selection.shard
+    filter = selection.filter
+    repeat = selection.repeat
+    shuffle = selection.shuffle
+    map = transformations.map
+    cache = transformations.cache
+    batch = transformations.batch
+    bucket_by_length = transformations.bucket_by_length
+    prefetch = transformations.prefetch
 
     def _open(self, key: Key, opening: Opening) -> Cursor:
         return self._opened(key, opening)

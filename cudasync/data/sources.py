@@ -8,17 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cudasync.data import views
+from cudasync.data.argument_checks import number
+from cudasync.data.combination import Chained, Interleaved, Parallel
 from cudasync.data.cursors import Iterated, Numbered
-from cudasync.data.given import number
-from cudasync.data.joining import Chained, Interleaved, Parallel
 from cudasync.data.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cudasync.data.cursors import Cursor
-    from cudasync.data.opening import Opening
     from cudasync.data.pipeline import Key
+    from cudasync.data.run_state import Opening
 
 
 def source(data: Any) -> Pipeline:

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 import cudasync as cs
-from cudasync.array.shipped import kernel_file
+from cudasync.array.kernels.bundled_ptx import kernel_file
 
 _BLOCK = 256
 # A first launch folds a whole plane by blocks; a second launch of one block folds their results.

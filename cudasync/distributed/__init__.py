@@ -14,7 +14,7 @@ from cudasync.distributed.errors import (
     DistError,
     RankFailed,
 )
-from cudasync.distributed.starting import init
+from cudasync.distributed.initialisation import init
 from cudasync.distributed.work import Work
 
 __all__ = [

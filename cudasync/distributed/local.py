@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync import xp
 from cudasync.array import copy, empty, empty_like
-from cudasync.distributed import checking
-from cudasync.distributed.checking import alike, joined, length_of_part, listed, part
+from cudasync.distributed import argument_checks
+from cudasync.distributed.argument_checks import alike, joined, length_of_part, listed, part
 from cudasync.distributed.communicator import Communicator, Group, parts_of
-from cudasync.distributed.reducing import checked
+from cudasync.distributed.reductions import checked
 from cudasync.distributed.scratch import Scratch
 from cudasync.distributed.steps import (
     RING_FROM_BYTES,
@@ -73,14 +73,16 @@ class LocalCommunicator(Communicator):
         return self._launch(f"all_reduce {op}", run)
 
     def all_gather(self, x: Any, out: Any, *, priority: int = 0) -> Any:
-        xs, outs = checking.lists(self, x, out)
+        xs, outs = argument_checks.lists(self, x, out)
         shape = xs[0].shape
         alike(xs, shape, xs[0].dtype, "x")
         alike(outs, joined(shape, self.size), xs[0].dtype, "out")
         parts = [[part(made, c, shape) for c in range(self.size)] for made in outs]
         for rank, each in enumerate(xs):
             others = [made if r != rank else None for r, made in enumerate(outs)]
-            checking.apart([*others, *parts[rank]], [None] * (self.size + rank) + [each], "x")
+            argument_checks.apart(
+                [*others, *parts[rank]], [None] * (self.size + rank) + [each], "x"
+            )
 
         def run() -> list[Any]:
             for rank, each in enumerate(xs):
@@ -91,7 +93,7 @@ class LocalCommunicator(Communicator):
         return self._launch("all_gather", run)
 
     def reduce_scatter(self, x: Any, out: Any, *, op: str = "sum", priority: int = 0) -> Any:
-        xs, outs = checking.lists(self, x, out)
+        xs, outs = argument_checks.lists(self, x, out)
         op = checked(op, xs[0].dtype)
         alike(xs, xs[0].shape, xs[0].dtype, "x")
         length = length_of_part(xs[0].shape, self.size, "x")
@@ -101,7 +103,7 @@ class LocalCommunicator(Communicator):
         for rank, made in enumerate(outs):
             read = [each for row in parts for each in row]
             own = rank * self.size + rank
-            checking.apart([None] * own + [made], read, "x")
+            argument_checks.apart([None] * own + [made], read, "x")
 
         def run() -> list[Any]:
             if self.size == 1:
@@ -113,7 +115,7 @@ class LocalCommunicator(Communicator):
         return self._launch(f"reduce_scatter {op}", run)
 
     def broadcast(self, x: Any, root: int = 0, *, priority: int = 0) -> Any:
-        root = checking.as_rank(self, root, "root")
+        root = argument_checks.as_rank(self, root, "root")
         xs, _ = self._in_and_out(x, None)
 
         def run() -> list[Any]:
@@ -126,13 +128,13 @@ class LocalCommunicator(Communicator):
         self, x: Any, out: Any = None, *, op: str = "sum", root: int = 0, priority: int = 0
     ) -> Any:
         self.raise_if_over()
-        root = checking.as_rank(self, root, "root")
+        root = argument_checks.as_rank(self, root, "root")
         xs = listed(self, x, "x")
         target = xs[root] if out is None else listed(self, out, "out", (root,))[root]
         op = checked(op, xs[0].dtype)
         alike([*xs, target], xs[0].shape, xs[0].dtype, "x or out")
-        checking.writable([target], "out")
-        checking.apart([None] * root + [target], xs, "x")
+        argument_checks.writable([target], "out")
+        argument_checks.apart([None] * root + [target], xs, "x")
 
         def run() -> list[Any]:
             tree_reduce(_from(xs, root), target, op, priority, self._scratch, root)
@@ -142,15 +144,17 @@ class LocalCommunicator(Communicator):
 
     def gather(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
         self.raise_if_over()
-        root = checking.as_rank(self, root, "root")
+        root = argument_checks.as_rank(self, root, "root")
         xs, target = listed(self, x, "x"), listed(self, out, "out", (root,))[root]
         shape = xs[0].shape
         alike(xs, shape, xs[0].dtype, "x")
         alike([target], joined(shape, self.size), xs[0].dtype, "out")
-        checking.writable([target], "out")
+        argument_checks.writable([target], "out")
         parts = [part(target, c, shape) for c in range(self.size)]
-        checking.apart(parts, [each if r == root else None for r, each in enumerate(xs)], "x")
-        checking.apart([target], [None, *xs[:root], *xs[root + 1 :]], "x")
+        argument_checks.apart(
+            parts, [each if r == root else None for r, each in enumerate(xs)], "x"
+        )
+        argument_checks.apart([target], [None, *xs[:root], *xs[root + 1 :]], "x")
 
         def run() -> list[Any]:
             for made, each in zip(parts, xs, strict=True):
@@ -161,14 +165,16 @@ class LocalCommunicator(Communicator):
 
     def scatter(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
         self.raise_if_over()
-        root = checking.as_rank(self, root, "root")
+        root = argument_checks.as_rank(self, root, "root")
         source, outs = listed(self, x, "x", (root,))[root], listed(self, out, "out")
         shape = (length_of_part(source.shape, self.size, "x"), *source.shape[1:])
         alike(outs, shape, source.dtype, "out")
-        checking.writable(outs, "out")
+        argument_checks.writable(outs, "out")
         parts = [part(source, c, shape) for c in range(self.size)]
-        checking.apart([each if r == root else None for r, each in enumerate(outs)], parts, "x")
-        checking.apart([*outs[:root], *outs[root + 1 :]], [None] * self.size + [source], "x")
+        argument_checks.apart(
+            [each if r == root else None for r, each in enumerate(outs)], parts, "x"
+        )
+        argument_checks.apart([*outs[:root], *outs[root + 1 :]], [None] * self.size + [source], "x")
 
         def run() -> list[Any]:
             for made, each in zip(outs, parts, strict=True):
@@ -197,7 +203,7 @@ class LocalCommunicator(Communicator):
         return self._launch("all_to_all", run)
 
     def send(self, x: Any, to: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        here, to, x = checking.end(self, x, rank, to, what="to", role="x")
+        here, to, x = argument_checks.end(self, x, rank, to, what="to", role="x")
         way = (here, to)
         if self._group is not None:
             self._group.sent[len(self._group.calls)] = way, x
@@ -211,8 +217,8 @@ class LocalCommunicator(Communicator):
         return self._launch(f"send to {to}", run)
 
     def recv(self, out: Any, source: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        here, source, out = checking.end(self, out, rank, source, what="source", role="out")
-        checking.writable([out], "out")
+        here, source, out = argument_checks.end(self, out, rank, source, what="source", role="out")
+        argument_checks.writable([out], "out")
         way = (source, here)
         if self._group is not None:
             self._group.received[len(self._group.calls)] = way, out
@@ -252,9 +258,9 @@ class LocalCommunicator(Communicator):
 
     def _in_and_out(self, x: Any, out: Any) -> tuple[list[Any], list[Any]]:
         """Inputs and outputs of one shape; without `out` the inputs are written in place."""
-        xs, outs = checking.lists(self, x, x if out is None else out)
+        xs, outs = argument_checks.lists(self, x, x if out is None else out)
         alike([*xs, *outs], xs[0].shape, xs[0].dtype, "x or out")
-        checking.apart(outs, xs, "x")
+        argument_checks.apart(outs, xs, "x")
         return xs, outs
 
     def _launch(self, name: str, run: Callable[[], list[Any]]) -> Any:
@@ -282,7 +288,7 @@ def _from(arrays: Sequence[Any], root: int) -> list[Any]:
 
 def _set(target: Any, source: Any, priority: int) -> None:
     """Push a copy to a view of the same size; for 0-d arrays the view has another shape."""
-    if not checking.is_same(target, source):
+    if not argument_checks.is_same(target, source):
         move(target, source, "part", priority)
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array import copy
 from cudasync.array.host.memory import CPU
-from cudasync.distributed import checking, mpi_library
-from cudasync.distributed.checking import (
+from cudasync.distributed import argument_checks, mpi_library
+from cudasync.distributed.argument_checks import (
     alike,
     joined,
     length_of_part,
@@ -24,9 +24,9 @@ from cudasync.distributed.checking import (
     one_color,
     one_pair,
 )
+from cudasync.distributed.call_comparison import Comparing, Told
+from cudasync.distributed.call_queue import Line
 from cudasync.distributed.communicator import Communicator, Group
-from cudasync.distributed.comparing import Comparing, Told
-from cudasync.distributed.line import Line
 from cudasync.distributed.parts import (
     MOST_BYTES,
     STAGED_BYTES,
@@ -36,7 +36,7 @@ from cudasync.distributed.parts import (
     is_apart,
     written,
 )
-from cudasync.distributed.reducing import checked
+from cudasync.distributed.reductions import checked
 from cudasync.distributed.work import Work, work_of
 from cudasync.engine import engine
 from cudasync.errors import ClosedError
@@ -46,9 +46,9 @@ from cudasync.graph.recorder import Recorder
 if TYPE_CHECKING:
     import numpy as np
 
-    from cudasync.distributed.line import Does
+    from cudasync.distributed.call_queue import Does
     from cudasync.distributed.ranks import Ranks
-    from cudasync.distributed.walk import Steps
+    from cudasync.distributed.resumable_calls import Steps
 
 
 class MpiCommunicator(Communicator):
@@ -107,7 +107,7 @@ class MpiCommunicator(Communicator):
         return self._launch(told, x, out, does, priority, rows=(self.size, 1))
 
     def broadcast(self, x: Any, root: int = 0, *, priority: int = 0) -> Any:
-        root = checking.as_rank(self, root, "root")
+        root = argument_checks.as_rank(self, root, "root")
         x, _ = one_pair(self, x, x if root != self.rank else None)
 
         def does(sent: Any, got: Any, left: int) -> Steps:
@@ -121,7 +121,7 @@ class MpiCommunicator(Communicator):
     def reduce(
         self, x: Any, out: Any = None, *, op: str = "sum", root: int = 0, priority: int = 0
     ) -> Any:
-        root = checking.as_rank(self, root, "root")
+        root = argument_checks.as_rank(self, root, "root")
         x, out = one_pair(self, x, (x if out is None else out) if root == self.rank else None)
         op = self._reduction(op, x)
         if out is not None:
@@ -133,7 +133,7 @@ class MpiCommunicator(Communicator):
         return self._launch(_told(f"reduce {op}", x, root=root), x, out, does, priority)
 
     def gather(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
-        root = checking.as_rank(self, root, "root")
+        root = argument_checks.as_rank(self, root, "root")
         x, out = one_pair(self, x, out if root == self.rank else None, is_needed=root == self.rank)
         if out is not None:
             alike([out], joined(x.shape, self.size), x.dtype, "out")
@@ -146,10 +146,10 @@ class MpiCommunicator(Communicator):
 
     def scatter(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
         self.raise_if_over()
-        root = checking.as_rank(self, root, "root")
+        root = argument_checks.as_rank(self, root, "root")
         only = () if root != self.rank else (root,)
         (x,), (out,) = listed(self, x, "x", only), listed(self, out, "out")
-        checking.writable([out], "out")
+        argument_checks.writable([out], "out")
         if root == self.rank:
             length = length_of_part(x.shape, self.size, "x")
             alike([out], (length, *x.shape[1:]), x.dtype, "out")
@@ -172,7 +172,7 @@ class MpiCommunicator(Communicator):
         return self._launch(told, x, out, does, priority, rows=rows)
 
     def send(self, x: Any, to: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        _, to, x = checking.end(self, x, rank, to, what="to", role="x")
+        _, to, x = argument_checks.end(self, x, rank, to, what="to", role="x")
 
         def does(sent: Any, got: Any, left: int) -> Steps:
             self._ranks.send(sent.copy(), to, left)
@@ -182,8 +182,8 @@ class MpiCommunicator(Communicator):
         return self._launch(_told(f"send to {to}", x, to=to), x, None, does, priority)
 
     def recv(self, out: Any, source: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        _, source, out = checking.end(self, out, rank, source, what="source", role="out")
-        checking.writable([out], "out")
+        _, source, out = argument_checks.end(self, out, rank, source, what="source", role="out")
+        argument_checks.writable([out], "out")
 
         def does(sent: Any, got: Any, left: int) -> Steps:
             yield from self._ranks.receive(got, source, left)
@@ -279,11 +279,15 @@ class MpiCommunicator(Communicator):
         """Push the copies and host ops of one call."""
         parts = [(0, 0)]
         given, of = (x, rows[0]) if x is not None else (out, rows[1])
-        if given is not None:
-            most = STAGED_BYTES if self._is_staged else MOST_BYTES
+        most = STAGED_BYTES if self._is_staged else MOST_BYTES
+        if given is not None and given.nbytes // of * max(rows) > most:
             parts = columns(max(rows), given.size // of, given.dtype.itemsize, most)
+        elif given is not None:
+            parts = [(0, given.size // of)]
         if len(parts) == 1 and self.devices[0] == CPU:
-            near_out = x if out is not None and x is not None and checking.is_same(x, out) else out
+            near_out = (
+                x if out is not None and x is not None and argument_checks.is_same(x, out) else out
+            )
             op: Any = self._line.push(told, x, near_out, does, priority, 0)
             # This op is the whole call, unless it is a node of a graph.
             return Work(told.call, None if isinstance(op, Node) else op)
@@ -306,7 +310,7 @@ class MpiCommunicator(Communicator):
         if not is_apart(x, out, self.rank, self.size):
             x = x.copy()
         into, made = written(out, rows[1], length)
-        is_in_place = x is not None and out is not None and checking.is_same(x, out)
+        is_in_place = x is not None and out is not None and argument_checks.is_same(x, out)
         out_of = into if is_in_place and made is None else Rows(x, rows[0], length)
         for number, part in enumerate(parts):
             near_x = out_of.on_host(part, self._slots)

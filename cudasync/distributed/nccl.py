@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.array import copy, empty, zeros
-from cudasync.distributed import checking
-from cudasync.distributed.checking import alike, joined, length_of_part, listed, one_color
+from cudasync.distributed import argument_checks
+from cudasync.distributed.argument_checks import alike, joined, length_of_part, listed, one_color
 from cudasync.distributed.communicator import Communicator, Group, parts_of
 from cudasync.distributed.nccl_library import BYTES, OPS, Link, new_id, type_of
-from cudasync.distributed.reducing import checked
-from cudasync.distributed.streams_beside import StreamsBeside
-from cudasync.distributed.watching import Watchdog, WatchedWork
+from cudasync.distributed.reductions import checked
+from cudasync.distributed.side_streams import StreamsBeside
+from cudasync.distributed.watchdog import Watchdog, WatchedWork
 from cudasync.engine import Var, engine
 from cudasync.graph.recorder import Recorder
 
@@ -85,7 +85,7 @@ class NcclCommunicator(Communicator):
         type_of(dtype)
 
     def all_reduce(self, x: Any, out: Any = None, *, op: str = "sum", priority: int = 0) -> Any:
-        xs, outs = checking.lists(self, x, x if out is None else out)
+        xs, outs = argument_checks.lists(self, x, x if out is None else out)
         kind, code = _reduction(op, xs[0])
         alike([*xs, *outs], xs[0].shape, xs[0].dtype, "x or out")
         count = xs[0].size
@@ -95,7 +95,7 @@ class NcclCommunicator(Communicator):
         )  # fmt: skip
 
     def all_gather(self, x: Any, out: Any, *, priority: int = 0) -> Any:
-        xs, outs = checking.lists(self, x, out)
+        xs, outs = argument_checks.lists(self, x, out)
         alike(xs, xs[0].shape, xs[0].dtype, "x")
         alike(outs, joined(xs[0].shape, self.size), xs[0].dtype, "out")
         size = xs[0].nbytes
@@ -105,7 +105,7 @@ class NcclCommunicator(Communicator):
         )  # fmt: skip
 
     def reduce_scatter(self, x: Any, out: Any, *, op: str = "sum", priority: int = 0) -> Any:
-        xs, outs = checking.lists(self, x, out)
+        xs, outs = argument_checks.lists(self, x, out)
         kind, code = _reduction(op, xs[0])
         alike(xs, xs[0].shape, xs[0].dtype, "x")
         length = length_of_part(xs[0].shape, self.size, "x")
@@ -117,8 +117,8 @@ class NcclCommunicator(Communicator):
         )  # fmt: skip
 
     def broadcast(self, x: Any, root: int = 0, *, priority: int = 0) -> Any:
-        root = checking.as_rank(self, root, "root")
-        xs, _ = checking.lists(self, x, x)
+        root = argument_checks.as_rank(self, root, "root")
+        xs, _ = argument_checks.lists(self, x, x)
         alike(xs, xs[0].shape, xs[0].dtype, "x")
         size = xs[0].nbytes
         return self._launch(
@@ -130,13 +130,13 @@ class NcclCommunicator(Communicator):
         self, x: Any, out: Any = None, *, op: str = "sum", root: int = 0, priority: int = 0
     ) -> Any:
         self.raise_if_over()
-        root = checking.as_rank(self, root, "root")
+        root = argument_checks.as_rank(self, root, "root")
         xs = listed(self, x, "x")
         outs = self._only(root, xs if out is None else listed(self, out, "out", (root,)))
         kind, code = _reduction(op, xs[0])
         made = [each for each in outs if each is not None]
         alike([*xs, *made], xs[0].shape, xs[0].dtype, "x or out")
-        checking.writable(made, "out")
+        argument_checks.writable(made, "out")
         count = xs[0].size
         return self._launch(
             f"reduce {op}", xs, outs, priority,
@@ -145,12 +145,12 @@ class NcclCommunicator(Communicator):
 
     def gather(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
         self.raise_if_over()
-        root = checking.as_rank(self, root, "root")
+        root = argument_checks.as_rank(self, root, "root")
         xs, outs = listed(self, x, "x"), self._only(root, listed(self, out, "out", (root,)))
         made = [each for each in outs if each is not None]
         alike(xs, xs[0].shape, xs[0].dtype, "x")
         alike(made, joined(xs[0].shape, self.size), xs[0].dtype, "out")
-        checking.writable(made, "out")
+        argument_checks.writable(made, "out")
         size = xs[0].nbytes
         return self._launch(
             "gather", xs, outs, priority,
@@ -159,9 +159,9 @@ class NcclCommunicator(Communicator):
 
     def scatter(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
         self.raise_if_over()
-        root = checking.as_rank(self, root, "root")
+        root = argument_checks.as_rank(self, root, "root")
         xs, outs = self._only(root, listed(self, x, "x", (root,))), listed(self, out, "out")
-        checking.writable(outs, "out")
+        argument_checks.writable(outs, "out")
         alike(outs, outs[0].shape, outs[0].dtype, "out")
         for each in xs:
             if each is not None:
@@ -174,7 +174,7 @@ class NcclCommunicator(Communicator):
         )  # fmt: skip
 
     def all_to_all(self, x: Any, out: Any = None, *, priority: int = 0) -> Any:
-        xs, outs = checking.lists(self, x, x if out is None else out)
+        xs, outs = argument_checks.lists(self, x, x if out is None else out)
         alike([*xs, *outs], xs[0].shape, xs[0].dtype, "x or out")
         length_of_part(xs[0].shape, self.size, "x")
         size = xs[0].nbytes // self.size
@@ -184,7 +184,7 @@ class NcclCommunicator(Communicator):
         )  # fmt: skip
 
     def send(self, x: Any, to: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        here, to, x = checking.end(self, x, rank, to, what="to", role="x")
+        here, to, x = argument_checks.end(self, x, rank, to, what="to", role="x")
         size = x.nbytes
         return self._launch(
             f"send to {to}", self._only(here, [x] * len(self.ranks)), (), priority,
@@ -192,8 +192,8 @@ class NcclCommunicator(Communicator):
         )  # fmt: skip
 
     def recv(self, out: Any, source: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        here, source, out = checking.end(self, out, rank, source, what="source", role="out")
-        checking.writable([out], "out")
+        here, source, out = argument_checks.end(self, out, rank, source, what="source", role="out")
+        argument_checks.writable([out], "out")
         size = out.nbytes
         return self._launch(
             f"recv from {source}", (), self._only(here, [out] * len(self.ranks)), priority,

@@ -15,7 +15,7 @@ import numpy as np
 from cudasync import xp
 from cudasync.array import copy, empty
 from cudasync.array.host.memory import CPU
-from cudasync.distributed import checking
+from cudasync.distributed import argument_checks
 from cudasync.driver import PinnedBuffer
 
 # A part of all rows together. Long enough for a transport's full speed, short enough to overlap.
@@ -106,7 +106,7 @@ def is_apart(x: Any, out: Any, rank: int, size: int) -> bool:
     This is so if both share memory, unless they are the same elements, or one is this rank's row
     of the other.
     """
-    if x is None or out is None or checking.is_same(x, out):
+    if x is None or out is None or argument_checks.is_same(x, out):
         return True
     if x.region[1] <= out.region[0] or out.region[1] <= x.region[0]:
         return True

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.distributed.errors import BackendUnavailable, CollectiveTimeout, RankFailed
-from cudasync.distributed.exchange import LONG_BYTES, Exchange
 from cudasync.distributed.mpi_library import (
     DEAD,
     LET_GO,
@@ -25,7 +24,8 @@ from cudasync.distributed.mpi_library import (
     library,
     reduction,
 )
-from cudasync.distributed.walk import Steps, Walk, until_over
+from cudasync.distributed.pairwise_exchange import LONG_BYTES, Exchange
+from cudasync.distributed.resumable_calls import Steps, Walk, until_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

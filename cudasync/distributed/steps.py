@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array import copy
-from cudasync.distributed.reducing import combine, finish
+from cudasync.distributed.reductions import combine, finish
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

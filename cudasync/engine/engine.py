@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from cudasync.atomic import Tickets
 from cudasync.driver.extensions.declared_accesses import is_checked
 from cudasync.driver.ownership.unpicklable import unpicklable
-from cudasync.engine import current, pushing, waiting
+from cudasync.engine import current, general_push, waiters
 from cudasync.engine.batch.push import push_many
-from cudasync.engine.device.issuing import Issuer
+from cudasync.engine.device.issue import Issuer
 from cudasync.engine.device.ready import settle
 from cudasync.engine.hazards.variable import resolve
-from cudasync.engine.host.at_once import MOST_ELEMENTS
+from cudasync.engine.host.inline_execution import MOST_ELEMENTS
 from cudasync.engine.host.pool import COPIERS, COPY_POOL, WorkerPool
 from cudasync.engine.host.push import push, push_any
 from cudasync.engine.ledger import Ledger
@@ -125,7 +125,7 @@ class Engine:
         self._compute: Any = self._pools["compute"]
         # True while a push, or the push of a launch, needs none of the rare cases.
         self._is_plain = self._is_direct = chosen == "async" and not (trace or max_in_flight)
-        self._most_at_once = MOST_ELEMENTS  # of a result on the CPU: see `host.at_once`
+        self._most_at_once = MOST_ELEMENTS  # of a result on the CPU: see `host.inline_execution`
         # True in checked mode, where launches take the long way.
         self._is_checked = is_checked()
         # The active `with` blocks: the end of the outermost waits, and raises the first failure.
@@ -156,7 +156,7 @@ class Engine:
         is_blocking: bool = False,
     ) -> Op:
         """The push for the higher floors, which know the kind of work."""
-        return pushing.push(
+        return general_push.push(
             self,
             fn,
             kind,
@@ -272,7 +272,7 @@ class Engine:
         return nullcontext() if self._serial is None else self._serial.blocking(op)
 
     def _wait_for(self, op: Op, deadline: float | None) -> bool:
-        return waiting.wait_for(op, deadline)
+        return waiters.wait_for(op, deadline)
 
     def _refuse(self, op: Op, number: int) -> None:
         refusal.refuse(op, number)

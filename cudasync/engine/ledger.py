@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.engine import current
-from cudasync.engine.batch.blame import name_to_blame
+from cudasync.engine.batch.failed_step import name_to_blame
 from cudasync.engine.failure import Failure
 from cudasync.engine.log.node import origins_of
 from cudasync.engine.trace import Counters, Recorder

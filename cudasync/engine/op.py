@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.damage import Damage
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.engine.hazards.variable import Var
-    from cudasync.engine.host.resolved import Resolved
+    from cudasync.engine.host.repeated_ops import Resolved
     from cudasync.engine.log.node import Node, Place
     from cudasync.errors import OpError
 
@@ -85,11 +85,11 @@ class Op:
     priority = 0
     # The place of issue, for device ops only.
     _point: Point | None = None
-    # The predecessors of an op that was planned without a node: see `device.launching`.
+    # The predecessors of an op that was planned without a node: see `device.device_push`.
     _before: tuple[Op, ...] | None = None
     # Byte ranges; None if there are none.
     _regions: Regions | None = None
-    # The accesses of an op that is pushed repeatedly: see `host.resolved`.
+    # The accesses of an op that is pushed repeatedly: see `host.repeated_ops`.
     _resolved: Resolved | None = None
     # The accesses, with reasons, of a launch that took the long way.
     _said: Accesses | None = None

@@ -13,7 +13,7 @@ from cudasync.engine.op import Op, OpKind
 if TYPE_CHECKING:
     from cudasync.driver import Device
     from cudasync.engine.device.in_doubt import Doubt
-    from cudasync.engine.device.issuing import Issuer
+    from cudasync.engine.device.issue import Issuer
     from cudasync.engine.device.timeline import Point
     from cudasync.engine.failure import Failure
     from cudasync.engine.log.node import Place
@@ -62,7 +62,7 @@ class FullOp(Op):
 
 
 class ShortOp(FullOp):
-    """A host op that the pushing thread may run: see `host.at_once`."""
+    """A host op that the pushing thread may run: see `host.inline_execution`."""
 
     __slots__ = ("_regions",)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.driver import Stream
 from cudasync.driver.extensions import exploration
-from cudasync.engine import current, waiting
+from cudasync.engine import current, waiters
 from cudasync.engine.device.attribution import is_harmless
 from cudasync.engine.ledger import Ledger, poison
 from cudasync.engine.log import node as nodes
@@ -125,7 +125,7 @@ class SerialDispatcher:
                 )
             # Only an op of another engine can be unfinished here.
             if not before.finished:
-                waiting.wait_for(before, None, caller_raises=False)
+                waiters.wait_for(before, None, caller_raises=False)
         self._queue.popleft()
         self._run(op)
 

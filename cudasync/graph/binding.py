@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.errors import CudaError
-from cudasync.graph.aiming import Aim, Move, aimed, touches
-from cudasync.graph.children import expanded
+from cudasync.graph.child_graphs import expanded
 from cudasync.graph.hazards import ordered
 from cudasync.graph.instance import Instance, accesses_of
 from cudasync.graph.passes import optimised
+from cudasync.graph.retargeting import Aim, Move, aimed, touches
 from cudasync.graph.staging import Staged
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.graph.arguments import Argument
+    from cudasync.graph.executable_reuse import Shelf
     from cudasync.graph.node import Node
-    from cudasync.graph.shelf import Shelf
 
 
 def bound(

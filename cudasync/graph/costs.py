@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cudasync.driver import Event
 from cudasync.graph.parts import part_of
-from cudasync.graph.parts.alone import AlonePart
+from cudasync.graph.parts.single_op import AlonePart
 from cudasync.graph.placement import costs as placement_costs
 from cudasync.graph.segments import cut
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.driver import Stream
 from cudasync.driver.device import highest_priority
 from cudasync.driver.graph import Graph
-from cudasync.driver.graph.setting import ask, begin, count_down
+from cudasync.driver.graph.condition_setters import ask, begin, count_down
 from cudasync.errors import CudasyncError
 from cudasync.graph.control import Cond, Repeat
 from cudasync.graph.hazards import reduced

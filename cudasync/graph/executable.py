@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.errors import ClosedError
-from cudasync.graph import children
+from cudasync.graph import child_graphs
 from cudasync.graph.binding import bound, on_values, unused
 from cudasync.graph.costs import Estimate, critical_path, estimated, measured
+from cudasync.graph.executable_reuse import Shelf
 from cudasync.graph.hazards import reduced
 from cudasync.graph.on_stream import launch_on
 from cudasync.graph.parts.device import DevicePart
-from cudasync.graph.shelf import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -114,7 +114,7 @@ class Executable:
         # The recorded nodes, not the optimised ones: the outer graph has passes of its own.
         instance.raise_if_gone()
         nodes, staged, _ = on_values(self._recorded, self._arguments, values)
-        recorded: Any = children.record(engine, nodes, staged, values)
+        recorded: Any = child_graphs.record(engine, nodes, staged, values)
         return recorded  # type: ignore[no-any-return]
 
     def update(self, **values: Any) -> None:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from cudasync.engine import Op
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.hazards.variable import Var
+    from cudasync.graph.executable_reuse import Shelf
     from cudasync.graph.node import Node
-    from cudasync.graph.parts.over import Between
-    from cudasync.graph.shelf import Shelf
+    from cudasync.graph.parts.completion_variables import Between
     from cudasync.graph.staging import Staged
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine.batch.union import Union
+from cudasync.engine.general_push import push_site
 from cudasync.engine.hazards.accesses import accesses_explained
 from cudasync.engine.hazards.interval_map import Everywhere
 from cudasync.engine.op import OpKind, site_of
-from cudasync.engine.pushing import push_site
 from cudasync.errors import RecordingError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Node:
 
     @property
     def can_be_aimed(self) -> bool:
-        """True if it can be aimed at other memory: see `aiming`."""
+        """True if it can be aimed at other memory: see `retargeting`."""
         if self.control is not None:
             return all(each.can_be_aimed for body in self.control.bodies for each in body)
         return self.launch is not None or self.transfer is not None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.driver import Stream
 from cudasync.engine import current
 from cudasync.engine.foreign_streams import come_after, let_follow, refuse_captured
-from cudasync.graph.parts.over import Between
+from cudasync.graph.parts.completion_variables import Between
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,10 +15,10 @@ from cudasync.driver.device import as_device
 from cudasync.driver.extensions.declared_accesses import is_checked
 from cudasync.engine import current
 from cudasync.engine.batch.steps import read as read_steps
+from cudasync.engine.general_push import name_of, push_site
 from cudasync.engine.hazards.interval_map import Everywhere, keep_what_lies_between
 from cudasync.engine.hazards.variable import as_tuple, resolve
 from cudasync.engine.op import OpKind
-from cudasync.engine.pushing import name_of, push_site
 from cudasync.errors import RecordingError
 from cudasync.graph.hazards import Hazards
 from cudasync.graph.node import Node

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.errors import RecordingError
-from cudasync.graph import children, showing
+from cudasync.graph import child_graphs, diagram_export
 from cudasync.graph.arguments import argument
 from cudasync.graph.binding import on_values
 from cudasync.graph.control import Cond, Repeat, WhileLoop
@@ -149,7 +149,7 @@ class RecordedGraph:
             )
         firsts = {name: each.first for name, each in self._arguments.items()}
         nodes, staged, _ = on_values(self._nodes, self._arguments, firsts)
-        return children.record(engine, nodes, staged, firsts)
+        return child_graphs.record(engine, nodes, staged, firsts)
 
     def _raise_if_not_whole(self) -> None:
         if not self._is_whole:
@@ -161,11 +161,11 @@ class RecordedGraph:
 
     def to_dot(self) -> str:
         """The graph in Graphviz' language: a box for each node, an arrow for each dependency."""
-        return showing.to_dot(self.nodes)
+        return diagram_export.to_dot(self.nodes)
 
     def to_mermaid(self) -> str:
         """The same as a flowchart for Mermaid, which many sites draw."""
-        return showing.to_mermaid(self.nodes)
+        return diagram_export.to_mermaid(self.nodes)
 
     def __repr__(self) -> str:
         how = "whole" if self._is_whole else "not whole"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import Device
 from cudasync.engine.op import OpKind
-from cudasync.graph.parts.over import besides
+from cudasync.graph.parts.completion_variables import besides
 from cudasync.graph.transfers import Transfer
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.graph.arguments import Argument
-    from cudasync.graph.parts.over import Between
+    from cudasync.graph.parts.completion_variables import Between
 
 
 class Staged:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from cudasync.driver import Device, Stream
-    from cudasync.graph.aiming import Aim
+    from cudasync.graph.retargeting import Aim
 
     # Bytes, and the device that they are on; None on the host.
     Place: TypeAlias = "tuple[Region, Device | None]"

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from cudasync.kvstore.base import KVStore
-from cudasync.kvstore.creating import create
 from cudasync.kvstore.errors import ServerLost, ServerUnavailable, WorkersBehind
+from cudasync.kvstore.factory import create
 from cudasync.kvstore.optimizers import LAMB, SGD, AdaGrad, Adam, Optimizer
 from cudasync.kvstore.servers.in_process import InProcessServers
 

@@ -11,23 +11,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync import xp
-from cudasync.array.copying import copy
+from cudasync.array.copies.copy import copy
 from cudasync.array.host.memory import CPU
 from cudasync.distributed.work import Work, work_of
 from cudasync.driver import current_device
 from cudasync.errors import ClosedError
-from cudasync.kvstore import base, states, summing
+from cudasync.kvstore import array_file, base, device_sum
 from cudasync.kvstore.arguments import Key, arrays_of, one_key, pairs
 from cudasync.kvstore.base import KVStore
+from cudasync.kvstore.local_optimizer import Updater
 from cudasync.kvstore.optimizers import Optimizer, optimizer
-from cudasync.kvstore.updating import Updater
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.array.array import Array
-    from cudasync.kvstore.between import Between
-    from cudasync.kvstore.summing import Across
+    from cudasync.kvstore.collective_store import Between
+    from cudasync.kvstore.device_sum import Across
 
 
 class CopiesStore(KVStore):
@@ -45,7 +45,7 @@ class CopiesStore(KVStore):
         self.type = kind
         self._between = between
         self._across = across
-        self._total = summing.total if across is None else across.total
+        self._total = device_sum.total if across is None else across.total
         if between is not None:
             self.rank, self.num_workers = between.rank, between.size
         self._stored: dict[Key, Array] = {}
@@ -140,7 +140,7 @@ class CopiesStore(KVStore):
             about["settings"] = chosen.settings
 
         def write() -> None:
-            states.save(path, about, [array.numpy() for _, _, array in taken])
+            array_file.save(path, about, [array.numpy() for _, _, array in taken])
 
         if self._between is None:
             write()
@@ -148,7 +148,7 @@ class CopiesStore(KVStore):
             self._between.on_rank_0(write)
 
     def load_optimizer_states(self, path: Any) -> None:
-        about, arrays = states.load(path)
+        about, arrays = array_file.load(path)
         with self._lock:
             if "settings" in about:
                 updater = Updater(optimizer(about["optimizer"], about["settings"]))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from cudasync.parallel.buckets import Bucket
-from cudasync.parallel.compressing import as_float16
+from cudasync.parallel.compression_hooks import as_float16
 from cudasync.parallel.data_parallel import DataParallel
 from cudasync.parallel.pipeline import Pipeline, Stage
 from cudasync.parallel.replicas import gather, replicate, scatter

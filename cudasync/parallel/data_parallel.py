@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync import xp
 from cudasync.array import copy
-from cudasync.distributed.checking import (
+from cudasync.distributed.argument_checks import (
     a_communicator,
     alike,
     as_rank,
     listed,
     raise_unless_callable,
 )
-from cudasync.distributed.reducing import checked
-from cudasync.parallel.agreeing import raise_unless_all_plan
+from cudasync.distributed.reductions import checked
 from cudasync.parallel.buckets import Bucket, Name, laid_out, planned
 from cudasync.parallel.parameters import Weights
-from cudasync.xp.places import whole
+from cudasync.parallel.plan_agreement import raise_unless_all_plan
+from cudasync.xp.parameter_checks import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

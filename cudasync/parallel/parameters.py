@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cudasync.distributed.checking import alike, listed
+from cudasync.distributed.argument_checks import alike, listed
 from cudasync.parallel.buckets import Name, Parameter
 
 if TYPE_CHECKING:

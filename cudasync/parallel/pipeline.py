@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.array import empty
-from cudasync.distributed.checking import (
+from cudasync.distributed.argument_checks import (
     a_communicator,
     alike,
     listed,
     raise_unless_callable,
 )
-from cudasync.parallel.agreeing import raise_unless_all_plan
+from cudasync.parallel.plan_agreement import raise_unless_all_plan
 from cudasync.parallel.replicas import shares
 from cudasync.parallel.schedules import SCHEDULES, Step
-from cudasync.xp.places import whole
+from cudasync.xp.parameter_checks import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,9 +13,9 @@ import numpy as np
 
 from cudasync import xp
 from cudasync.array import Array, copy, empty
-from cudasync.distributed.checking import alike, places_of
+from cudasync.distributed.argument_checks import alike, places_of
 from cudasync.distributed.steps import tree_broadcast
-from cudasync.xp.places import place
+from cudasync.xp.parameter_checks import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

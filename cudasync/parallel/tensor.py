@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array import Array, copy, empty
-from cudasync.distributed.checking import listed
+from cudasync.distributed.argument_checks import listed
 from cudasync.parallel.replicas import shares
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ class _Split:
 
     def __init__(self, weight: Any, comm: Communicator) -> None:
         if not isinstance(weight, Array):
-            raise TypeError(f"weight is an array, not {type(weight).__name__}")
+            raise TypeError(
+                f"weight is an array of cudasync, not {type(weight).__name__}: use cs.array(weight)"
+            )
         if weight.ndim != 2:
             raise ValueError(f"weight is a matrix, not of the shape {weight.shape}")
         self.comm = comm

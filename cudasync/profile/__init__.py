@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudasync.profile.annotating import annotate
+from cudasync.profile.annotation import annotate
 from cudasync.profile.dump import dump
 from cudasync.profile.live import live
 from cudasync.profile.profile import Profile, profile

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cudasync.profile.record import WALL
-from cudasync.profile.waiting import blockers, reason_of
+from cudasync.profile.wait_reasons import blockers, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,12 +7,12 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
-from cudasync.profile.looking import MOST, look
+from cudasync.profile.snapshot import MOST, look
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from cudasync.profile.looking import EngineLook, Group
+    from cudasync.profile.snapshot import EngineLook, Group
 
 VARIABLE = "CUDASYNC_DUMP_SIGNAL"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cudasync.profile import view
-from cudasync.profile.drawing import Drawing
-from cudasync.profile.looking import look
+from cudasync.profile import snapshot_text
+from cudasync.profile.snapshot import look
+from cudasync.profile.terminal_lines import Drawing
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -28,19 +28,19 @@ class Live(Drawing):
         Rates count from the previous look.
         """
         now = look()
-        made = view.with_rates(now, self._last)
+        made = snapshot_text.with_rates(now, self._last)
         self._last = now
         return made
 
     def lines(self, passed_s: float, columns: int, rows: int) -> list[str]:
-        return view.cropped(self._text(), columns, rows)
+        return snapshot_text.cropped(self._text(), columns, rows)
 
     def __str__(self) -> str:
         return "\n".join(self._text())
 
     def _text(self) -> list[str]:
         before, self._last = self._last, look()
-        return view.lines(self._last, before)
+        return snapshot_text.lines(self._last, before)
 
 
 def live(*, file: TextIO | None = None) -> Live:

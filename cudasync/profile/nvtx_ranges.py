@@ -12,12 +12,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.profile.annotating import LISTENERS
+from cudasync.profile.annotation import LISTENERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.profile.annotating import Span
+    from cudasync.profile.annotation import Span
 
 
 def start() -> None:

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.ownership.unpicklable import unpicklable
-from cudasync.engine import observing
+from cudasync.engine import observation
 from cudasync.engine.lifecycle import fork_and_exit
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.profile import (
     analysis,
-    annotating,
+    annotation,
     dependencies,
     page,
     perfetto,
     picture,
     text,
-    waiting,
+    wait_reasons,
 )
-from cudasync.profile.annotating import LISTENERS, Heard
-from cudasync.profile.book import Book
+from cudasync.profile.annotation import LISTENERS, Heard
+from cudasync.profile.record_builder import Book
 from cudasync.profile.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cudasync.engine import Engine, Op
     from cudasync.profile.record import Record
-    from cudasync.profile.waiting import Reason
+    from cudasync.profile.wait_reasons import Reason
 
 
 @unpicklable("save() it, and send the file")
@@ -57,7 +57,7 @@ class Profile:
         self._book.wall = time.perf_counter()
         LISTENERS.append(self._heard)
         fork_and_exit.openings.append(self._watch)
-        for engine in observing.every_engine():
+        for engine in observation.every_engine():
             self._watch(engine)
         COMBINER.log.tell(self._book.heard)
         return self
@@ -73,7 +73,7 @@ class Profile:
         COMBINER.log.tell_no_more(self._book.heard)
         try:
             for engine, recorder in self._recorders.items():
-                observing.release(engine, recorder.outer)
+                observation.release(engine, recorder.outer)
             self._book.close()
         finally:
             # The profile keeps no engine alive.
@@ -97,7 +97,7 @@ class Profile:
         ValueError inside the block."""
         if not self._is_over:
             raise ValueError("the profile is complete once its block is left")
-        return annotating.records(self._heard.spans, self._book.wall)
+        return annotation.records(self._heard.spans, self._book.wall)
 
     @property
     def _shown(self) -> list[Record]:
@@ -116,7 +116,7 @@ class Profile:
         record = self._by_number.get(op.number)
         if record is None:
             raise ValueError(f"op {op.name!r} was not pushed while this profile lasted")
-        return Why(waiting.chain(record, self._blockers))
+        return Why(wait_reasons.chain(record, self._blockers))
 
     @cached_property
     def _by_number(self) -> dict[int, Record]:
@@ -124,7 +124,7 @@ class Profile:
 
     @cached_property
     def _blockers(self) -> dict[Record, Record]:
-        return waiting.blockers(self.records)
+        return wait_reasons.blockers(self.records)
 
     def save(self, file: str | Path) -> None:
         """Write a trace for https://ui.perfetto.dev and chrome://tracing."""
@@ -183,7 +183,7 @@ class Profile:
         ledger: Any = engine._ledger
         recorder = Recorder(self._book, ledger.recorder, times_nodes=self._times_nodes)
         self._recorders[engine] = recorder
-        observing.observe(engine, recorder, is_slow=self._times_nodes)
+        observation.observe(engine, recorder, is_slow=self._times_nodes)
         if engine._serial is None:
             issuer: Any = engine._issuer
             for device in list(issuer.devices.values()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.engine import engine as current_engine
-from cudasync.profile.drawing import Drawing
+from cudasync.profile.terminal_lines import Drawing
 
 if TYPE_CHECKING:
     from typing import TextIO

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 WALL = "wall clock"
 VIRTUAL = "virtual clock"
-# The kind of a record of an annotation, which is no op: see `annotating`.
+# The kind of a record of an annotation, which is no op: see `annotation`.
 ANNOTATION = "annotation"
 
 

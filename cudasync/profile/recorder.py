@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.engine.op import Op
     from cudasync.engine.op_classes import DeviceOp
-    from cudasync.profile.book import Book
+    from cudasync.profile.record_builder import Book
 
 
 class Recorder:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from cudasync.ptx.parser import parse
+from cudasync.ptx.parsing.parser import parse
 
 __all__ = ["parse"]

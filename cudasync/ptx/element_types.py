@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TypeAlias
 
-    from cudasync.ptx.access_flow import Flow, MemoryAccess
+    from cudasync.ptx.access_analysis.flow_graph import Flow, MemoryAccess
     from cudasync.ptx.ir import Instruction
 
     # The types that a value was seen to have; None for anything but a floating type.

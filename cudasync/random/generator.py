@@ -16,8 +16,8 @@ from cudasync.array.dtypes.supported import FLOAT32, FLOAT64, INT64, INTEGRAL, U
 from cudasync.array.elementwise.plan import user_frame
 from cudasync.locks import Lock
 from cudasync.random import expressions
-from cudasync.xp.making import to_overwrite
-from cudasync.xp.places import as_shape, place
+from cudasync.xp.initial_contents import to_overwrite
+from cudasync.xp.parameter_checks import as_shape, place
 from cudasync.xp.sorting import argsort
 
 if TYPE_CHECKING:

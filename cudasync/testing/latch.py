@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cudasync.array.shipped import kernel_file
+from cudasync.array.kernels.bundled_ptx import kernel_file
 from cudasync.driver import Module, Stream, current_stream, launch, pinned_empty
 from cudasync.driver.streams.current_streams import given_device
 from cudasync.errors import CudaError

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from cudasync.array import namespace
-from cudasync.xp import missing
+from cudasync.xp import unsupported_names
 from cudasync.xp.constants import e, inf, nan, newaxis, pi
 from cudasync.xp.creation import (
     asarray,
@@ -134,7 +134,7 @@ from cudasync.xp.manipulation import (
     tile,
     unstack,
 )
-from cudasync.xp.repeating import repeat
+from cudasync.xp.repetition import repeat
 from cudasync.xp.searching import argmax, argmin, count_nonzero, nonzero, searchsorted
 from cudasync.xp.sequences import arange, linspace
 from cudasync.xp.sets import unique_all, unique_counts, unique_inverse, unique_values
@@ -309,4 +309,4 @@ __all__ = [
 ]
 
 namespace.provide(sys.modules[__name__])
-__getattr__ = missing.get
+__getattr__ = unsupported_names.get

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.array.array import Array
-from cudasync.array.borrowed import from_dlpack as _from_dlpack
 from cudasync.array.dtypes.promotion import WEAK, default_dtype, goes_with, in_range
 from cudasync.array.dtypes.supported import (
     DEFAULT_FLOAT,
@@ -21,9 +20,10 @@ from cudasync.array.dtypes.supported import (
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.host.memory import CPU
+from cudasync.array.interchange.dlpack_import import from_dlpack as _from_dlpack
 from cudasync.driver.arguments.remedies import described
-from cudasync.xp.making import of_host, to_overwrite, unwritten, zeroed
-from cudasync.xp.places import as_shape, place
+from cudasync.xp.initial_contents import of_host, to_overwrite, unwritten, zeroed
+from cudasync.xp.parameter_checks import as_shape, place
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

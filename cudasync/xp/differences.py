@@ -8,7 +8,7 @@ from typing import Any
 from cudasync.array.elementwise.operations import OPERATIONS
 from cudasync.array.reductions.operation import array
 from cudasync.xp.manipulation import concat
-from cudasync.xp.places import as_axis, whole
+from cudasync.xp.parameter_checks import as_axis, whole
 
 _getframe = sys._getframe
 

@@ -13,7 +13,7 @@ from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.expressions.tree import Input, Scalar, apply, cast
 from cudasync.array.functions.table import FUNCTIONS
 from cudasync.array.memory.limits import check_size
-from cudasync.xp.places import as_shape, place, whole
+from cudasync.xp.parameter_checks import as_shape, place, whole
 from cudasync.xp.sequences import arange
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from cudasync.array.array import Array
     from cudasync.array.dtypes.supported import DType
-    from cudasync.array.elementwise.building import Operand
+    from cudasync.array.elementwise.expression_builder import Operand
     from cudasync.array.expressions.tree import Expression
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from cudasync.array.advanced_indexing.operation import taken, taken_along
 from cudasync.array.dtypes.supported import INT64
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.expressions.layout import broadcast_shapes
-from cudasync.array.picking.operation import taken, taken_along
 from cudasync.array.reductions.operation import array
 from cudasync.xp.manipulation import broadcast_to
-from cudasync.xp.places import as_axis
+from cudasync.xp.parameter_checks import as_axis
 
 _getframe = sys._getframe
 

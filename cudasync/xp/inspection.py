@@ -7,7 +7,7 @@ from typing import Any
 from cudasync.array.dtypes import supported as dtypes
 from cudasync.array.host.memory import CPU
 from cudasync.driver import Device, device_count
-from cudasync.xp.places import place
+from cudasync.xp.parameter_checks import place
 
 _GROUPS = {
     "bool": (dtypes.BOOL,),

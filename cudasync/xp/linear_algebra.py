@@ -21,7 +21,7 @@ from cudasync.array.products.operation import (
 )
 from cudasync.array.reductions.operation import array
 from cudasync.xp.manipulation import broadcast_to, reshape
-from cudasync.xp.places import as_axes, whole
+from cudasync.xp.parameter_checks import as_axes, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

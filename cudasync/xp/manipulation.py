@@ -10,6 +10,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
+from cudasync.array.basic_indexing import fill_shape
 from cudasync.array.dtypes.promotion import result_type
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.plan import user_frame
@@ -18,11 +19,10 @@ from cudasync.array.expressions.layout import (
     broadcast_strides,
     reshaped_strides,
 )
-from cudasync.array.indexing import fill_shape
 from cudasync.array.reductions.operation import array
 from cudasync.driver.memory.strides import contiguous_strides
-from cudasync.xp.making import unwritten
-from cudasync.xp.places import as_axes, as_axis, as_shape, whole
+from cudasync.xp.initial_contents import unwritten
+from cudasync.xp.parameter_checks import as_axes, as_axis, as_shape, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from cudasync.array.advanced_indexing.boolean_masks import true_places
+from cudasync.array.advanced_indexing.operation import searched, taken
 from cudasync.array.dtypes.promotion import result_type
 from cudasync.array.dtypes.supported import BOOL, INT64
 from cudasync.array.elementwise.operations import OPERATIONS, cast_to
-from cudasync.array.picking.masks import true_places
-from cudasync.array.picking.operation import searched, taken
 from cudasync.array.reductions.operation import array, reduced
 from cudasync.xp.creation import empty
 from cudasync.xp.manipulation import reshape
-from cudasync.xp.places import as_axis
+from cudasync.xp.parameter_checks import as_axis
 from cudasync.xp.statistical import axes_given
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.expressions.tree import Index, Scalar, apply, cast
 from cudasync.array.functions.table import FUNCTIONS
 from cudasync.driver.arguments.remedies import described
-from cudasync.xp.making import to_overwrite
-from cudasync.xp.places import as_shape, place
+from cudasync.xp.initial_contents import to_overwrite
+from cudasync.xp.parameter_checks import as_shape, place
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cudasync.array.advanced_indexing.operation import put, taken, where_kept
 from cudasync.array.elementwise.operations import OPERATIONS
-from cudasync.array.picking.operation import put, taken, where_kept
 from cudasync.array.reductions.operation import array
 from cudasync.array.scans.operation import scanned
 from cudasync.array.sorting.operation import sort_rows

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.array.reductions.operation import array
 from cudasync.array.sorting.operation import sort_rows
 from cudasync.xp.manipulation import moveaxis
-from cudasync.xp.places import as_axis
+from cudasync.xp.parameter_checks import as_axis
 
 if TYPE_CHECKING:
     from types import FrameType

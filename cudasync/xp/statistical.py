@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.array.dtypes.supported import supported
 from cudasync.array.reductions.operation import array, reduced, variance
 from cudasync.array.scans.operation import scanned
-from cudasync.xp.places import as_axes, as_axis
+from cudasync.xp.parameter_checks import as_axes, as_axis
 
 if TYPE_CHECKING:
     from types import FrameType

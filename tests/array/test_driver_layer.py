@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cudasync as cs
-from cudasync.array import handed
-from cudasync.array.handed import Handed
-from cudasync.array.shipped import kernel_file
+from cudasync.array.interchange import stream_ownership
+from cudasync.array.interchange.stream_ownership import Handed
+from cudasync.array.kernels.bundled_ptx import kernel_file
 from cudasync.testing import Latch
 
 REFUSAL = r"kernel\[grid, block\].*cs\.hand_over\(x, to=stream\)"
@@ -172,7 +172,7 @@ def test_what_was_handed_is_the_bytes_that_were_and_not_taken_since(steps, asked
 
 
 def test_the_tests_would_notice_if_nothing_was_ever_given_back(engine, monkeypatch):
-    monkeypatch.setattr(handed.Handed, "remove", lambda self, start, end: None)
+    monkeypatch.setattr(stream_ownership.Handed, "remove", lambda self, start, end: None)
     x, stream = cs.zeros(4, np.uint8), cs.Stream()
     cs.hand_over(x, to=stream)
     cs.take_over(x, after=stream)

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 from helpers.concurrency.thread_crew import hasty, together
 
-from cudasync.array import staging
-from cudasync.array.handed import Handed
-from cudasync.array.staging import Staging
+from cudasync.array.copies import staging
+from cudasync.array.copies.staging import Staging
+from cudasync.array.interchange.stream_ownership import Handed
 from cudasync.driver import Device
 
 CREW = 4

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, basic_indices
 
 import cudasync as cs
-from cudasync.array import gathering
+from cudasync.array.copies import gather_scatter
 from cudasync.testing import HostLatch
 
 DTYPES = ["u1", "i2", "f2", "f4", "u4", "f8", "c8", "c16", "V3", "f4, i2"]
@@ -103,7 +103,7 @@ def test_a_merge_that_is_not_one_would_be_noticed(monkeypatch):
     def merged(shape, strides):
         return [(int(np.prod(shape)), strides[-1])]
 
-    monkeypatch.setattr(gathering, "_merged", merged)
+    monkeypatch.setattr(gather_scatter, "_merged", merged)
     host = np.arange(16).reshape(4, 4)
     assert (cs.array(host)[:, 1:].copy().numpy() != host[:, 1:]).any()
 

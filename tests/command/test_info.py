@@ -15,7 +15,7 @@ from helpers.repository.checkout import ROOT
 
 import cudasync as cs
 from cudasync.command import info, main, versions
-from cudasync.distributed import mpi_library, starting
+from cudasync.distributed import initialisation, mpi_library
 
 
 def test_it_names_the_device_and_the_reason(capsys):
@@ -57,7 +57,7 @@ def test_it_names_what_computes_products(capsys, monkeypatch):
 
 
 def test_it_says_which_communicators_there_are_and_why_not(capsys, monkeypatch):
-    for launcher in starting._LAUNCHERS:
+    for launcher in initialisation._LAUNCHERS:
         monkeypatch.delenv(launcher, raising=False)
     monkeypatch.setattr(mpi_library, "about", lambda: "Some MPI 7")
     main(["info"])
@@ -71,21 +71,21 @@ def test_it_says_which_communicators_there_are_and_why_not(capsys, monkeypatch):
 
 def test_an_mpi_that_is_not_there_or_does_not_load_says_so(monkeypatch):
     monkeypatch.setattr(mpi_library.importlib.util, "find_spec", lambda name: None)
-    assert starting.available()["mpi"] == (
+    assert initialisation.available()["mpi"] == (
         False,
         "mpi4py is not installed; pip install 'cudasync[mpi]'",
     )
     monkeypatch.undo()
     monkeypatch.setattr(mpi_library.importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(mpi_library, "_ASK", "raise RuntimeError('cannot load MPI library')")
-    can, why = starting.available()["mpi"]
+    can, why = initialisation.available()["mpi"]
     assert not can
     assert why.startswith("RuntimeError: cannot load MPI library; load this machine's MPI, or pip")
 
 
 @pytest.mark.skipif(bool(lacks_mpi()), reason=lacks_mpi())
 def test_an_mpi_that_is_there_is_named():
-    can, what = starting.available()["mpi"]
+    can, what = initialisation.available()["mpi"]
     assert can
     assert "MPI" in what
 
@@ -159,7 +159,7 @@ def test_anything_else_is_exit_status_2(arguments, capsys):
 
 def test_what_of_cupy_runs_is_said_where_cupy_is_installed(monkeypatch):
     """The listed refusals are those of the software GPU."""
-    from cudasync.softgpu.abi.cupy.libraries import REFUSED, STOOD_IN_FOR
+    from cudasync.softgpu.abi.cupy.libraries import REFUSED, REFUSED_AT_CALLS, STOOD_IN_FOR
 
     installed = {"cupy-cuda13x": "14.2.0"}
     monkeypatch.setattr(info, "version_of", installed.get)
@@ -167,7 +167,7 @@ def test_what_of_cupy_runs_is_said_where_cupy_is_installed(monkeypatch):
     assert said.startswith("cupy-cuda13x 14.2.0 runs, with ")
     stood_in, refused = said.lower().split("refused by name")
     assert all(name in stood_in for name in STOOD_IN_FOR)
-    assert all(name.lower() in refused for name in REFUSED.values())
+    assert all(name.lower() in refused for name in (REFUSED | REFUSED_AT_CALLS).values())
     assert info._cupy("cuda") == "cupy-cuda13x 14.2.0"
     installed.clear()
     assert info._cupy("soft") is None

@@ -17,7 +17,7 @@ from helpers.repository.checkout import ROOT
 
 import cudasync as cs
 from cudasync.command import main
-from cudasync.profile import asking
+from cudasync.profile import remote_queries
 
 # The process forks, because a child answers under its own number. It waits for its stdin to end.
 HOLDS = """
@@ -67,7 +67,7 @@ def asked():
     # None of them leaves anything behind.
     for pid in pids:
         with pytest.raises(cs.CudasyncError, match="there is no process"):
-            asking.ask(pid)
+            remote_queries.ask(pid)
         assert f"cudasync-top-{os.getuid()}-{pid}" not in Path("/proc/net/unix").read_text()
 
 
@@ -94,12 +94,12 @@ def test_as_json_it_is_one_object(asked, capsys):
         return
     # The thread may be about to wait.
     while "waits" not in [each["thread"] for each in found["threads"]]:
-        found = asking.ask(asked[0])
+        found = remote_queries.ask(asked[0])
 
 
 def test_a_forked_child_answers_for_itself(asked, capsys):
-    assert asking.ask(asked[1])["pid"] == asked[1]
-    assert asking.ask(asked[0])["pid"] == asked[0]
+    assert remote_queries.ask(asked[1])["pid"] == asked[1]
+    assert remote_queries.ask(asked[0])["pid"] == asked[0]
 
 
 def test_on_a_terminal_it_is_drawn_until_ctrl_c(asked, monkeypatch):
@@ -142,12 +142,12 @@ def test_it_ends_with_the_process(asked, monkeypatch, capsys):
 
 
 def test_a_process_that_is_stopped_does_not_answer(asked, monkeypatch):
-    monkeypatch.setattr(asking, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(remote_queries, "PATIENCE_S", 0.1)
     os.kill(asked[0], signal.SIGSTOP)
     try:
         os.waitid(os.P_PID, asked[0], os.WSTOPPED)
         with pytest.raises(cs.CudasyncError, match="does not answer: it is stopped, or in a call"):
-            asking.ask(asked[0])
+            remote_queries.ask(asked[0])
     finally:
         os.kill(asked[0], signal.SIGCONT)
 
@@ -159,33 +159,33 @@ def test_who_was_not_started_for_it_is_not_asked(capsys):
 
 def test_another_process_does_not_answer_in_its_place():
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as false:
-        false.bind(asking._name(os.getppid()))
+        false.bind(remote_queries._name(os.getppid()))
         false.listen()
         with pytest.raises(cs.CudasyncError, match=f"is process {os.getpid()} of user"):
-            asking.ask(os.getppid())
+            remote_queries.ask(os.getppid())
 
 
 def test_a_name_that_is_taken_is_a_warning(monkeypatch):
-    monkeypatch.setattr(asking, "_ANSWERING", [])
+    monkeypatch.setattr(remote_queries, "_ANSWERING", [])
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as false:
-        false.bind(asking._name(os.getpid()))
+        false.bind(remote_queries._name(os.getpid()))
         with pytest.warns(UserWarning, match=f"top cannot ask process {os.getpid()}: .*in use"):
-            asking._begin()
-    asking._ANSWERING.pop().close()
+            remote_queries._begin()
+    remote_queries._ANSWERING.pop().close()
 
 
 def test_a_look_that_fails_is_told_and_the_next_is_answered(monkeypatch):
-    monkeypatch.setattr(asking, "look", lambda: 1 / 0)
-    answer = json.loads(asking._look_as_json())
+    monkeypatch.setattr(remote_queries, "look", lambda: 1 / 0)
+    answer = json.loads(remote_queries._look_as_json())
     assert answer == {"error": "ZeroDivisionError('division by zero')"}
 
 
 def test_without_the_variable_there_is_no_thread_and_another_value_is_refused(monkeypatch):
-    asking.answer()
+    remote_queries.answer()
     assert all(each.name != "cudasync top" for each in threading.enumerate())
     monkeypatch.setenv("CUDASYNC_TOP", "yes")
     with pytest.raises(ValueError, match="CUDASYNC_TOP=yes: 1 lets"):
-        asking.answer()
+        remote_queries.answer()
 
 
 @pytest.mark.parametrize("word", ["0", "x", "nan", "1e9"])

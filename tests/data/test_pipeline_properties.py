@@ -11,7 +11,7 @@ from helpers.data.left_behind import nothing_left_behind
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from cudasync.data import picking
+from cudasync.data import selection_cursors
 
 
 @given(make=pipelines(), cut=st.integers(0, 12), epoch=st.integers(0, 2))
@@ -49,12 +49,12 @@ def test_processes_change_nothing(make, workers, depth, cut):
 
 def test_a_verb_that_is_off_by_one_is_found(monkeypatch):
     """The planted bug: a slice of a source without lengths leaves out one item too many."""
-    whole = picking.Sliced.__init__
+    whole = selection_cursors.Sliced.__init__
 
     def wrong(self, source, start, step, most):
         whole(self, source, start + (start > 0), step, most)
 
-    monkeypatch.setattr(picking.Sliced, "__init__", wrong)
+    monkeypatch.setattr(selection_cursors.Sliced, "__init__", wrong)
 
     @settings(max_examples=300, database=None)
     @given(make=pipelines(st.one_of(strategies.STEPS)))

@@ -138,7 +138,7 @@ def test_a_process_that_ends_is_named_with_its_exit_code(capfd):
 
 @pytest.mark.parametrize("end", ["closed", "dropped"])
 def test_a_process_that_does_not_end_is_killed(end, tmp_path, monkeypatch):
-    monkeypatch.setattr(processes.crew, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(processes.worker_pool, "PATIENCE_S", 0.0)
     begun = tmp_path / "begun"
     with nothing_left_behind():
         # One process is at the second sample for ever, the other one computes the first.

@@ -73,8 +73,8 @@ def test_counts_of_a_real_epoch_give_workers():
 
 
 def test_a_stage_that_climbs_gives_the_same_sequence(monkeypatch):
-    monkeypatch.setattr("cudasync.data.pushing.WINDOW_S", 0.0)
-    monkeypatch.setattr("cudasync.data.pushing.WINDOW_CHUNKS", 1)
+    monkeypatch.setattr("cudasync.data.concurrency.WINDOW_S", 0.0)
+    monkeypatch.setattr("cudasync.data.concurrency.WINDOW_CHUNKS", 1)
     counts = []
     told = Climber.told
 

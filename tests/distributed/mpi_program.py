@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 import cudasync as cs
-from cudasync.distributed import exchange, mpi, parts
+from cudasync.distributed import mpi, pairwise_exchange, parts
 from cudasync.testing import HostLatch
 
 PATIENCE_S = 40
 # An array that is little longer than one chunk still has several chunks.
-exchange._LEAST_BYTES = 1 << 14
+pairwise_exchange._MOST_BYTES = 1 << 14
 MOST = mpi.STAGED_BYTES, mpi.MOST_BYTES
 DTYPES = (np.float32, np.int64, np.uint8)
 REDUCE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}

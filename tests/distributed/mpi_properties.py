@@ -21,14 +21,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import cudasync as cs
-from cudasync.distributed import exchange, mpi, ranks
+from cudasync.distributed import mpi, pairwise_exchange, ranks
 from cudasync.distributed.parts import Rows
 
 # The programs with longer arrays take five parts.
 mpi.STAGED_BYTES = 16 << 10
 # Their reductions are exchanges, with several chunks on the CPU.
 ranks.LONG_BYTES = 12 << 10
-exchange._LEAST_BYTES = 4 << 10
+pairwise_exchange._MOST_BYTES = 16 << 10
 
 
 class WrongError(Exception):
@@ -103,8 +103,8 @@ def a_read_is_not_declared(comm):
 
 def chunk_is_not_combined(comm):
     """The planted bug: only the first chunk of another rank is combined."""
-    combined = exchange._Call._combined
-    exchange._Call._combined = lambda self, number: (
+    combined = pairwise_exchange._Call._combined
+    pairwise_exchange._Call._combined = lambda self, number: (
         self._chunk(self._own, number) if number else combined(self, number)
     )
 

@@ -23,8 +23,8 @@ from helpers.distributed.reference_nccl import ReferenceNccl, held
 from hypothesis import HealthCheck, given, settings
 
 import cudasync as cs
-from cudasync.distributed import nccl_library, starting
-from cudasync.distributed.streams_beside import StreamsBeside
+from cudasync.distributed import initialisation, nccl_library
+from cudasync.distributed.side_streams import StreamsBeside
 
 PATIENCE_S = 40
 
@@ -35,7 +35,7 @@ def nccl(monkeypatch):
 
     It has one rank, or one rank on each of several devices.
     """
-    for launcher in starting._LAUNCHERS:
+    for launcher in initialisation._LAUNCHERS:
         monkeypatch.delenv(launcher, raising=False)
     made = []
 
@@ -59,7 +59,7 @@ def test_without_a_gpu_it_is_refused_and_info_says_why():
     ) as raised:
         cs.distributed.init("nccl")
     assert raised.value.backend == "nccl"
-    can, why = starting.available()["nccl"]
+    can, why = initialisation.available()["nccl"]
     assert not can
     assert "none is in use here" in why
 

@@ -15,7 +15,7 @@ from helpers.repository.checkout import ROOT
 
 import cudasync as cs
 from cudasync.engine import current
-from cudasync.engine.device import launching
+from cudasync.engine.device import device_push
 from cudasync.engine.host import slots
 from cudasync.engine.log import histories, planning
 from cudasync.engine.log import node as nodes
@@ -161,7 +161,7 @@ def test_a_push_that_an_engine_closes_under_is_refused_and_not_lost(monkeypatch)
         # append.
         monkeypatch.setattr(inspect.getmodule(cs.Engine.push), "_maybe_inside", close_first)
         monkeypatch.setattr(current, "maybe_inside", close_first)
-        monkeypatch.setattr(launching, "_maybe_inside", close_first)
+        monkeypatch.setattr(device_push, "_maybe_inside", close_first)
         with pytest.raises(cs.ClosedError):
             engine.push(lambda *stream: None, name="late", **options)
         assert not engine._registered

@@ -10,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 import cudasync as cs
 from cudasync.engine.hazards.damage import Damage
-from cudasync.graph import aiming
+from cudasync.graph import retargeting
 from cudasync.graph.executable import Executable
 
 TestGraphAgreement = GraphAgreement.TestCase
@@ -30,7 +30,7 @@ def _fresh_devices():
 PLANTED = {
     "an update is lost": (Executable, "update", lambda self, **values: None),
     "nothing was wrong before": (Damage, "before", lambda origins: Damage()),
-    "nodes stay on the slots": (aiming, "_aimed", lambda node, aim: node),
+    "nodes stay on the slots": (retargeting, "_aimed", lambda node, aim: node),
 }
 
 

@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
-from cudasync.graph import recorder, sharing
+from cudasync.graph import executable_sharing, recorder
 from cudasync.graph.hazards import Hazards
 from cudasync.graph.segments import Segment
 
@@ -64,10 +64,10 @@ def without_the_last(segment):
 
 
 ACCESSES = Segment.accesses
-FORWARDS = sharing.device_graph
+FORWARDS = executable_sharing.device_graph
 PLANTED = {
     "a write overtakes reads": (recorder, "Hazards", ForgetsReaders),
-    "a graph of the driver without edges": (sharing, "device_graph", backwards),
+    "a graph of the driver without edges": (executable_sharing, "device_graph", backwards),
     "a segment tells too little of what it touches": (Segment, "accesses", without_the_last),
 }
 

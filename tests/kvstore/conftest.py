@@ -6,7 +6,7 @@ import pytest
 from helpers.distributed.reference_nccl import ReferenceNccl
 from helpers.driver.reset_devices import begin_anew
 
-from cudasync.distributed import nccl_library, starting
+from cudasync.distributed import initialisation, nccl_library
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -17,7 +17,7 @@ def devices_begin_anew():
 @pytest.fixture
 def nccl(monkeypatch):
     """A reference of NCCL's calls for two devices, which `create("nccl")` uses."""
-    for launcher in starting._LAUNCHERS:
+    for launcher in initialisation._LAUNCHERS:
         monkeypatch.delenv(launcher, raising=False)
     reference = ReferenceNccl(2)
     monkeypatch.setattr(nccl_library, "library", lambda: reference)

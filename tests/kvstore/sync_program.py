@@ -9,7 +9,7 @@ import numpy as np
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.kvstore.between import Between
+from cudasync.kvstore.collective_store import Between
 from cudasync.kvstore.store import CopiesStore
 
 SHAPE = (5, 3)

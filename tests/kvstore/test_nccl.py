@@ -10,9 +10,9 @@ import pytest
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.kvstore.between import Between
+from cudasync.kvstore.collective_store import Between
+from cudasync.kvstore.device_sum import Across
 from cudasync.kvstore.store import CopiesStore
-from cudasync.kvstore.summing import Across
 
 VALUE = np.arange(6, dtype=np.float32)
 

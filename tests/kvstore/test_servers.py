@@ -10,7 +10,7 @@ from helpers.repository.full_disk import short_files
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.kvstore.servers.placing import Placed
+from cudasync.kvstore.servers.key_placement import Placed
 from cudasync.kvstore.servers.server import Question
 from cudasync.testing import HostLatch
 

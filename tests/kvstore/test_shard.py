@@ -10,7 +10,7 @@ from helpers.repository.full_disk import short_files
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudasync.kvstore import states
+from cudasync.kvstore import array_file
 from cudasync.kvstore.servers import arithmetic
 from cudasync.kvstore.servers.shard import Shard
 
@@ -133,13 +133,13 @@ def test_a_checkpoint_is_of_one_moment_though_pushes_go_on(tmp_path, monkeypatch
     shard = Shard("sgd", learning_rate=1.0, momentum=0.5)
     shard.init("w", np.zeros(3))
     shard.push(0, 1, "w", np.ones(3))
-    plain = states.save
+    plain = array_file.save
 
     def slow(path, about, arrays):
         shard.push(0, 2, "w", np.ones(3))
         plain(path, about, arrays)
 
-    monkeypatch.setattr(states, "save", slow)
+    monkeypatch.setattr(array_file, "save", slow)
     shard.checkpoint(tmp_path / "file")
     other, _ = Shard.restore(tmp_path / "file")
     assert (other.last(0), other.pull("w")[0], other.pull("w")[1].tolist()) == (1, 1, [-1] * 3)

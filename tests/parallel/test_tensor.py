@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_refused(kind):
     comm = communicator(2, on_cpu=True)
     with pytest.raises(ValueError, match="matrix"):
         kind(xp.ones(3, device="cpu"), comm)
-    with pytest.raises(TypeError, match="ndarray"):
+    with pytest.raises(TypeError, match=r"ndarray: use cs\.array"):
         kind(np.ones((3, 3)), comm)
     with pytest.raises(ValueError, match="each rank"):
         kind(xp.ones((3, 3), device="cpu"), comm).forward([xp.ones((1, 3), device="cpu")])

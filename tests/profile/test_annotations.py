@@ -13,7 +13,7 @@ from helpers.repository.checkout import ROOT
 from helpers.repository.subprocesses import run_text
 
 import cudasync as cs
-from cudasync.profile import annotating, nvtx_ranges
+from cudasync.profile import annotation, nvtx_ranges
 from cudasync.profile.page import content
 
 PATIENCE_S = 60
@@ -67,7 +67,7 @@ def test_one_is_of_the_thread_that_entered_it():
 
 
 def test_nobody_listens_nothing_is_kept():
-    assert annotating.LISTENERS == []
+    assert annotation.LISTENERS == []
     before = cs.annotate("before")
     with before:
         assert before._open == []
@@ -76,7 +76,7 @@ def test_nobody_listens_nothing_is_kept():
             # The annotation is left inside the profile, but was entered before.
             before.__exit__(None, None, None)
     assert p.annotations == []
-    assert annotating.LISTENERS == []
+    assert annotation.LISTENERS == []
 
 
 def test_an_exception_ends_it():
@@ -139,7 +139,7 @@ def test_nvtx_without_the_wheel_says_what_to_do():
 def test_another_value_is_refused_and_0_is_none(monkeypatch):
     monkeypatch.setenv("CUDASYNC_NVTX", "0")
     nvtx_ranges.start()
-    assert annotating.LISTENERS == []
+    assert annotation.LISTENERS == []
     monkeypatch.setenv("CUDASYNC_NVTX", "on")
     with pytest.raises(ValueError, match="CUDASYNC_NVTX=on: 1 has ranges"):
         nvtx_ranges.start()

@@ -13,8 +13,8 @@ import pytest
 from helpers.interfaces.terminal import PATIENCE_S, Terminal
 
 import cudasync as cs
-from cudasync.profile import view
-from cudasync.profile.looking import look
+from cudasync.profile import snapshot_text
+from cudasync.profile.snapshot import look
 from cudasync.testing import HostLatch, Latch
 
 named_threads = pytest.mark.skipif(
@@ -72,18 +72,18 @@ def test_rates_are_what_got_over_between_two_looks():
         engine.waitall()
         counts = engine.statistics()
         after = look()
-        host, device = view.rates(after, before)[id(engine)]
+        host, device = snapshot_text.rates(after, before)[id(engine)]
         passed_s = after["at_s"] - before["at_s"]
         assert host * passed_s == pytest.approx(counts.host_ops)
         assert device * passed_s == pytest.approx(counts.device_ops)
         assert counts.host_ops >= 7
         assert counts.device_ops >= 1
         del x
-        assert " host and " in "\n".join(view.lines(after, before))
-        assert " host and " not in "\n".join(view.lines(after))
-        data = view.with_rates(after, before)
+        assert " host and " in "\n".join(snapshot_text.lines(after, before))
+        assert " host and " not in "\n".join(snapshot_text.lines(after))
+        data = snapshot_text.with_rates(after, before)
         assert engine_in(data, engine)["host_ops_per_s"] == host
-        assert engine_in(view.with_rates(after, None), engine)["host_ops_per_s"] is None
+        assert engine_in(snapshot_text.with_rates(after, None), engine)["host_ops_per_s"] is None
 
 
 def test_memory_of_arrays_is_shown_and_counts_what_is_kept_for_later():
@@ -172,9 +172,13 @@ def test_where_there_is_no_terminal_nothing_is_drawn():
 
 
 def test_what_has_no_room_is_cut_and_nothing_steers_the_terminal():
-    assert view.cropped(["abcdef", "b", "c", "d"], 3, 3) == ["abc", "b", "... 2 lines more"[:3]]
+    assert snapshot_text.cropped(["abcdef", "b", "c", "d"], 3, 3) == [
+        "abc",
+        "b",
+        "... 2 lines more"[:3],
+    ]
     with cs.Engine("serial") as engine:
         said = []
-        engine.push(lambda: said.append(view.lines(look())), name="a\x1b[2Jb\nc").wait()
+        engine.push(lambda: said.append(snapshot_text.lines(look())), name="a\x1b[2Jb\nc").wait()
     (line,) = [line for line in said[0] if "[2Jb" in line]
     assert "a?[2Jb?c #" in line

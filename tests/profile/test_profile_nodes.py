@@ -10,7 +10,7 @@ import pytest
 from helpers.driver.call_results import held
 
 import cudasync as cs
-from cudasync.graph import timing
+from cudasync.graph import segment_timing
 
 SIZE = 1000
 
@@ -80,12 +80,12 @@ def test_times_that_are_of_another_node_are_found(monkeypatch):
         found = SINCE(self, origin)
         return [(node, *found[0][1:]) for node, *_ in found]
 
-    monkeypatch.setattr(timing.Timed, "since", first)
+    monkeypatch.setattr(segment_timing.Timed, "since", first)
     profile, exe = profiled(nodes=True)
     assert wrong_times(profile, exe)
 
 
-SINCE = timing.Timed.since
+SINCE = segment_timing.Timed.since
 
 
 def test_launches_in_flight_have_events_of_their_own():

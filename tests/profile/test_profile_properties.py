@@ -17,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import cudasync as cs
-from cudasync.engine import observing
+from cudasync.engine import observation
 from cudasync.engine.hazards.interval_map import Region
 from cudasync.profile.analysis import axes, places, rows, violations
 from cudasync.profile.record import WALL, Record
@@ -42,7 +42,7 @@ def all_pushes() -> int:
     Memory of other engines may be freed meanwhile. A device op's function may push to the engine
     that is current where the op is issued.
     """
-    return sum(engine.statistics().ops for engine in observing.every_engine())
+    return sum(engine.statistics().ops for engine in observation.every_engine())
 
 
 def wrong(profile: cs.Profile, numbers: dict[str, int], pushed: int) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import cudasync as cs
 from cudasync.profile.analysis import moved, places
 from cudasync.profile.record import Record
-from cudasync.profile.waiting import blockers, chain
+from cudasync.profile.wait_reasons import blockers, chain
 from cudasync.testing import HostLatch
 
 

@@ -10,7 +10,7 @@ from helpers.lowering.access_inference import accesses
 from helpers.ptx_generators.kernel_frame import HEAD, kernel
 
 from cudasync.ptx import parse
-from cudasync.ptx.access import Access, analyse
+from cudasync.ptx.access_analysis.accesses import Access, analyse
 
 CORPUS = Path(__file__).parent / "corpus"
 TARGETS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")

@@ -8,7 +8,7 @@ import pytest
 from helpers.ptx_generators.kernel_frame import kernel
 
 from cudasync.ptx import element_types, parse
-from cudasync.ptx.access import analyse
+from cudasync.ptx.access_analysis.accesses import analyse
 from cudasync.ptx.types import ScalarType
 
 CORPUS = Path(__file__).parent / "corpus"

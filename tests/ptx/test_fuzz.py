@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
-from cudasync.ptx.access import analyse
+from cudasync.ptx.access_analysis.accesses import analyse
 from cudasync.ptx.cfg import ControlFlow
 from cudasync.ptx.liveness import liveness
 

@@ -10,7 +10,7 @@ import pytest
 from helpers.lowering import ptxas
 from helpers.repository.checkout import ROOT
 
-from cudasync.driver.graph import setting
+from cudasync.driver.graph import condition_setters
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def test_every_file_assembles_for_its_own_target():
 
 def test_what_sets_conditions_assembles(tmp_path):
     path = tmp_path / "conditions.ptx"
-    path.write_text(setting.PTX)
+    path.write_text(condition_setters.PTX)
     assert not ptxas.surprises([path])
 
 

@@ -8,7 +8,7 @@ from helpers.ptx_generators.kernel_frame import kernel
 from helpers.repository.profile_counts import calls
 
 from cudasync.ptx import parse
-from cudasync.ptx.access import Access, analyse
+from cudasync.ptx.access_analysis.accesses import Access, analyse
 from cudasync.ptx.cfg import ControlFlow
 from cudasync.ptx.liveness import Liveness
 from cudasync.ptx.webs import Webs

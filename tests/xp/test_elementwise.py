@@ -12,7 +12,7 @@ from helpers.arrays.sample_values import numbers_of, pairs_of, same_bits, ulps_a
 import cudasync as cs
 from cudasync import xp
 from cudasync.array.dtypes.supported import ALL, FLOAT16, FLOAT32, FLOAT64
-from cudasync.array.elementwise import building
+from cudasync.array.elementwise import expression_builder
 from cudasync.array.elementwise.operation import Operation
 from cudasync.array.expressions.tree import Input, apply
 from cudasync.array.functions.function import Function
@@ -47,7 +47,7 @@ def operands_for(function, dtype):
 
 @cache
 def operation_of(function):
-    return Operation(function.name, partial(building.call, function))
+    return Operation(function.name, partial(expression_builder.call, function))
 
 
 def computed(function, operands, device=0):

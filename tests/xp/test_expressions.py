@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync.array.dtypes.supported import FLOAT16, FLOAT32, FLOAT64, INT8, INT32
-from cudasync.array.elementwise import compiling
+from cudasync.array.elementwise import compilation
 from cudasync.array.elementwise.operation import Operation
 from cudasync.array.expressions import kernel as kernels
 from cudasync.array.expressions.on_host import compute
@@ -145,7 +145,7 @@ def test_a_kernel_that_divides_wrongly_is_found(monkeypatch):
 
     monkeypatch.setattr(kernels, "_divided", planted)
     # No other test uses the kernels compiled from here on.
-    monkeypatch.setattr(compiling, "_kernels", {})
+    monkeypatch.setattr(compilation, "_kernels", {})
     pair = [Laid((3, 5), ("gaps", "gaps"), (0, 1), 0), Laid((3, 5), ("whole",) * 2, (1, 0), 0)]
     found, expected = sums(pair)
     assert found != expected

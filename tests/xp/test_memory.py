@@ -11,9 +11,9 @@ from helpers.concurrency.thread_crew import together
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.array.memory import idle, pool
+from cudasync.array.memory import free_lists, pool
 from cudasync.testing import Latch
-from cudasync.xp.making import to_overwrite
+from cudasync.xp.initial_contents import to_overwrite
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def _nothing_is_kept():
 def let_go():
     """Free all unused memory: making an array handles the dropped ones, and ops free them."""
     gc.collect()
-    idle.empty_pools()
+    free_lists.empty_pools()
     _ = xp.empty(1)
     cs.waitall()
 
@@ -34,10 +34,10 @@ def test_a_result_takes_the_block_of_one_that_died():
     first = x + 1
     place = first.ptr
     del first
-    assert idle.idle_bytes() == 4000
+    assert free_lists.idle_bytes() == 4000
     second = x + 2
     assert second.ptr == place
-    assert idle.idle_bytes() == 0
+    assert free_lists.idle_bytes() == 0
     assert second.numpy().tolist() == [3] * 1000
 
 
@@ -89,12 +89,12 @@ def test_idle_blocks_are_bounded_and_can_be_let_go():
     x = xp.ones(pool.KEPT_BYTES // 8)
     made = [x + n for n in range(4)]
     del made
-    assert idle.idle_bytes() <= pool.KEPT_BYTES
-    idle.empty_pools()
-    assert idle.idle_bytes() == 0
+    assert free_lists.idle_bytes() <= pool.KEPT_BYTES
+    free_lists.empty_pools()
+    assert free_lists.idle_bytes() == 0
     for n in range(2 * pool.MOST_SIZES):
         _ = xp.full(n, 1)
-    sizes = [len(each) for each in idle.POOLS.values()]
+    sizes = [len(each) for each in free_lists.POOLS.values()]
     assert max(sizes) <= pool.MOST_SIZES
 
 
@@ -118,13 +118,13 @@ def test_what_a_foreign_stream_was_handed_is_not_given_to_the_next_result():
     place = z.ptr
     cs.hand_over(z, to=cs.Stream())
     del z
-    assert idle.idle_bytes() == 0
+    assert free_lists.idle_bytes() == 0
     z = x + 1
     cs.hand_over(z, to=cs.LEGACY_STREAM)
     cs.take_over(z, after=cs.LEGACY_STREAM)
     del z
     cs.waitall()
-    assert idle.idle_bytes() == 2000
+    assert free_lists.idle_bytes() == 2000
     assert place
 
 
@@ -149,10 +149,10 @@ def test_idle_blocks_go_where_memory_would_not_suffice():
     size = device.memory().total_bytes * 5 // 8
     held = to_overwrite((size,), xp.uint8, device)
     del held
-    assert idle.idle_bytes() == size
+    assert free_lists.idle_bytes() == size
     other = cs.empty(size, np.uint8)
     assert other.nbytes == size
-    assert idle.idle_bytes() == 0
+    assert free_lists.idle_bytes() == 0
 
 
 def test_threads_never_share_a_block():

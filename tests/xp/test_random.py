@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.array.elementwise import compiling
+from cudasync.array.elementwise import compilation
 from cudasync.array.functions import quantile as quantiles
 from cudasync.array.functions.helpers import HELPERS
 from cudasync.array.functions.philox import high_product, philox
@@ -108,8 +108,8 @@ def test_numbers_are_equal_on_every_device_and_the_cpu(program, seed, counter):
 
 def test_a_product_that_is_fused_with_its_sum_is_found(monkeypatch):
     """It rounds once where NumPy rounds twice, so some normal numbers differ from the CPU's."""
-    monkeypatch.setattr(compiling, "_OPTIONS", ("--fmad=true",))
-    monkeypatch.setattr(compiling, "_kernels", {})
+    monkeypatch.setattr(compilation, "_OPTIONS", ("--fmad=true",))
+    monkeypatch.setattr(compilation, "_kernels", {})
     expressions.normal.cache_clear()
     try:
         found, expected = (
@@ -237,7 +237,7 @@ def test_no_integer_is_likelier_than_another():
 def test_integers_that_are_not_drawn_anew_are_found(monkeypatch):
     planted = HELPERS["random_below"].replace("(0 - range) % range", "0")
     monkeypatch.setitem(HELPERS, "random_below", planted)
-    monkeypatch.setattr(compiling, "_kernels", {})
+    monkeypatch.setattr(compilation, "_kernels", {})
     expressions.integers.cache_clear()
     try:
         assert abs(surprise(residues())) > 10

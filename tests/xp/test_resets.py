@@ -20,13 +20,13 @@ from helpers.repository.checkout import PACKAGE
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.array import gathering
+from cudasync.array.copies import gather_scatter
 from cudasync.array.elementwise.operations import OPERATIONS
 from cudasync.array.products import operation as products
 from cudasync.array.reductions import operation as reductions
 from cudasync.array.scans import operation as scans
-from cudasync.array.steps.compiling import kernel_of
-from cudasync.array.steps.known import Known
+from cudasync.array.steps.compilation import kernel_of
+from cudasync.array.steps.step_cache import Known
 
 # The number of points tried for each object without --run-slow.
 MOST = 12
@@ -34,7 +34,12 @@ MAKERS = tuple(
     str(PACKAGE / "array" / each)
     for each in (
         *(f"{room}/plan.py" for room in ("elementwise", "products", "reductions", "scans")),
-        *("gathering.py", "elementwise/compiling.py", "steps/compiling.py", "steps/known.py"),
+        *(
+            "copies/gather_scatter.py",
+            "elementwise/compilation.py",
+            "steps/compilation.py",
+            "steps/step_cache.py",
+        ),
     )
 )
 PLAIN = 'extern "C" __global__ void plain(int *x) { *x = 1; }'
@@ -124,10 +129,10 @@ def test_a_plan_that_is_made_while_its_device_is_reset_is_of_one_life(kind, devi
 
 def test_a_kernel_that_is_loaded_while_its_device_is_reset_is_loaded_again(device, request):
     def make() -> Any:
-        return gathering._kernel("gather", device, 4)
+        return gather_scatter._kernel("gather", device, 4)
 
     def ask(device: cs.Device) -> Any:
-        return gathering.gather(ones(device, 29))
+        return gather_scatter.gather(ones(device, 29))
 
     # The object is made in few bytecodes.
     reset_everywhere(device, make, ask, request, most=30)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync import xp
+from cudasync.array.advanced_indexing import kernel as picking_kernel
 from cudasync.array.dtypes.supported import ALL
-from cudasync.array.picking import kernel as picking_kernel
 from cudasync.array.sorting import operation as sorting
 
 IS_PLAIN = os.environ.get("HYPOTHESIS_PROFILE", "plain") == "plain"

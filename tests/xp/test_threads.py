@@ -17,7 +17,7 @@ from cudasync.array.memory import pool
 from cudasync.array.products import operation as products
 from cudasync.array.reductions import operation as reductions
 from cudasync.array.scans import operation as scans
-from cudasync.array.steps import known
+from cudasync.array.steps import step_cache
 
 CREW = 4
 ROUNDS = 24
@@ -61,7 +61,7 @@ def caches(request, monkeypatch):
         (products, "_MOST_PLANS"),
         (reductions, "_MOST_PLANS"),
         (scans, "_MOST_PLANS"),
-        (known, "_MOST"),
+        (step_cache, "_MOST"),
         (pool, "MOST_SIZES"),
     ):
         assert getattr(where, name) > 2

@@ -13,7 +13,7 @@ import numpy as np
 from cudasync.array.dtypes.promotion import WEAK, in_range
 from cudasync.array.dtypes.supported import supported
 from cudasync.array.elementwise import overlap
-from cudasync.array.elementwise.building import Number, leaf
+from cudasync.array.elementwise.expression_builder import Number, leaf
 from cudasync.array.elementwise.layouts import contiguous
 from cudasync.array.expressions.layout import broadcast_shapes
 from cudasync.array.expressions.tree import Scalar, leaves
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from cudasync.array.dtypes.supported import DType
-    from cudasync.array.elementwise.building import Operand
+    from cudasync.array.elementwise.expression_builder import Operand
     from cudasync.array.elementwise.layouts import Layout
     from cudasync.array.expressions.tree import Expression
     from cudasync.engine import Op

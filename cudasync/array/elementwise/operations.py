@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from cudasync.array.elementwise import building
-from cudasync.array.elementwise.building import leaf
+from cudasync.array.elementwise import expression_builder
+from cudasync.array.elementwise.expression_builder import leaf
 from cudasync.array.elementwise.operation import Operation
 from cudasync.array.functions.table import FUNCTIONS
 
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudasync.array.dtypes.supported import DType
-    from cudasync.array.elementwise.building import Operand
+    from cudasync.array.elementwise.expression_builder import Operand
     from cudasync.array.expressions.tree import Expression
 
 OPERATIONS = {
-    name: Operation(name, partial(building.call, function)) for name, function in FUNCTIONS.items()
+    name: Operation(name, partial(expression_builder.call, function))
+    for name, function in FUNCTIONS.items()
 }
 
 
 @cache
 def clip(has_low: bool, has_high: bool) -> Operation:
     """`clip` of an array with one bound or both."""
-    return Operation("clip", partial(building.clip, has_low=has_low, has_high=has_high))
+    return Operation("clip", partial(expression_builder.clip, has_low=has_low, has_high=has_high))
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.dtypes.promotion import in_range
 from cudasync.array.elementwise.accesses import NO_TOKENS
-from cudasync.array.elementwise.compiling import kernel_for
+from cudasync.array.elementwise.compilation import kernel_for
 from cudasync.array.elementwise.layouts import of_now, raise_if_over
 from cudasync.array.elementwise.packers import packer
 from cudasync.array.elementwise.recorded import note
@@ -30,7 +30,7 @@ from cudasync.driver.extensions.declared_accesses import is_checked
 from cudasync.driver.interchange.dlpack_export import LENT
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.current import maybe_engine
-from cudasync.engine.device import launching
+from cudasync.engine.device import device_push
 from cudasync.engine.hazards.interval_map import Gapped
 from cudasync.engine.op import OpKind
 from cudasync.graph.node import Node
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cudasync.array.elementwise.layouts import Layout
     from cudasync.array.expressions.tree import Expression
 
-_push = launching.push
+_push = device_push.push
 _dead = DEAD.items
 
 

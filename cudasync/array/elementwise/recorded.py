@@ -62,7 +62,7 @@ class Placed(NamedTuple):
     layout: Layout
 
     def aimed(self, aim: Any) -> Placed:
-        """The operand at its new address: see `graph.aiming`."""
+        """The operand at its new address: see `graph.retargeting`."""
         by = aim.address(self.region.start) - self.region.start
         return Placed(self.ptr + by, aim.region(self.region), self.layout)
 
@@ -111,7 +111,7 @@ class RecordedOperation:
         return launch
 
     def aimed(self, aim: Any) -> RecordedOperation:
-        """The same operation on other memory, with other numbers: see `graph.aiming`."""
+        """The same operation on other memory, with other numbers: see `graph.retargeting`."""
 
         def put(operand: Any) -> Any:
             return operand.aimed(aim) if isinstance(operand, Placed) else aim.value(operand)

@@ -49,7 +49,7 @@ def quietly(function: Callable[..., Any], *operands: Any) -> None:
     QUIET.append(context)
 
 
-# A graph may wrap one call of it around many (`graph/parts/calling`): entering a context takes as
+# A graph may wrap one call of it around many (`graph/parts/call_loop`): entering a context takes as
 # long as a small addition.
 quietly.takes_many = True  # type: ignore[attr-defined]
 

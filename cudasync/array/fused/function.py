@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cudasync.array.elementwise.operation import Operation
 from cudasync.array.expressions.tree import Index, Input, leaves, substitute
-from cudasync.array.fused.outside import kind_from_outside, kind_of_value, named_by
+from cudasync.array.fused.free_variables import kind_from_outside, kind_of_value, named_by
 from cudasync.array.fused.tracer import Trace, Tracer
 
 if TYPE_CHECKING:

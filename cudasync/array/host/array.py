@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex
 import numpy as np
 
 from cudasync.array.array import Array
-from cudasync.array.copying import copy, fetched
+from cudasync.array.basic_indexing import has_arrays
+from cudasync.array.copies.copy import copy, fetched
 from cudasync.array.creation import empty
 from cudasync.array.elementwise.layouts import contiguous
 from cudasync.array.elementwise.operation import COPY
@@ -16,9 +17,8 @@ from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.elementwise.results import result_over
 from cudasync.array.host.memory import CPU, bytes_for, view_of
 from cudasync.array.host.plan import HostPlan
-from cudasync.array.indexing import has_arrays
 from cudasync.array.memory.limits import check_size
-from cudasync.array.operators.assigning import assign
+from cudasync.array.operators.assignment import assign
 from cudasync.array.operators.values import outline
 from cudasync.engine.hazards.variable import wait_for_writers
 
@@ -80,7 +80,7 @@ class HostArray(Array):
     def __getitem__(self, index: Any) -> Array:
         """A view, or a new array, as in `Array`."""
         if has_arrays(index):
-            from cudasync.array.picking.indexed import get
+            from cudasync.array.advanced_indexing.subscripts import get
 
             picked: Array = get(self, index, sys._getframe(1), uploaded)
             return picked
@@ -89,7 +89,7 @@ class HostArray(Array):
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write to a view, as in `Array`."""
         if has_arrays(index):
-            from cudasync.array.picking.indexed import put
+            from cudasync.array.advanced_indexing.subscripts import put
 
             put(self, index, value, sys._getframe(1), uploaded)
             return

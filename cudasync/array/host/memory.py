@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cudasync.array.handed import Handed
+from cudasync.array.interchange.stream_ownership import Handed
 from cudasync.array.memory.limits import check_size
 from cudasync.driver.interchange.protocols import DLPACK_CPU
 from cudasync.engine.hazards.variable import resolve_one

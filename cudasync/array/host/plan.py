@@ -26,7 +26,7 @@ from cudasync.array.host.memory import SmallBytes, bytes_of_result, is_small, vi
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.current import maybe_engine
 from cudasync.engine.hazards.interval_map import Gapped
-from cudasync.engine.host import at_once
+from cudasync.engine.host import inline_execution
 from cudasync.engine.op import OpKind
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class HostPlan:
             reads, values = self._taken(operands)
             run = partial(context.run, self._ufunc, *values, out=target)
         made = result_over(memory, result, memory.region)
-        op = at_once.push(engine, run, (reads, (), (memory.region,)), self.name, frame)
+        op = inline_execution.push(engine, run, (reads, (), (memory.region,)), self.name, frame)
         if op.finished and op.failure is None:
             # Else a worker has it, which will run the op in this context.
             QUIET.append(context)
@@ -130,7 +130,7 @@ class HostPlan:
         if engine._is_direct and self.result.size <= engine._most_at_once:
             is_gapped = region.__class__ is Gapped
             regions = (reads, (region,), ()) if is_gapped else (reads, (), (region,))
-            return at_once.push(engine, run, regions, self.name, frame)
+            return inline_execution.push(engine, run, regions, self.name, frame)
         if region.__class__ is Gapped:
             reads += (region,)
         return engine._push(run, OpKind.HOST, reads=reads, writes=(region,), name=self.name)

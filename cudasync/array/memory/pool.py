@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.array.allocation import Allocation
-from cudasync.array.memory.idle import POOLS, Size
+from cudasync.array.memory.free_lists import POOLS, Size
 from cudasync.engine import engine
 
 if TYPE_CHECKING:

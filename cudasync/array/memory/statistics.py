@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
+from cudasync.array.memory.free_lists import empty_pools, idle_allocations, idle_bytes_of
 from cudasync.array.memory.holdings import every_holdings, holdings_of
-from cudasync.array.memory.idle import empty_pools, idle_allocations, idle_bytes_of
 from cudasync.driver.device import as_device
 from cudasync.driver.streams.current_streams import current_device
 

@@ -14,8 +14,8 @@ from cudasync.array.elementwise.results import new_result, result_over
 from cudasync.array.memory.pool import Source
 from cudasync.array.products import thin, tiled
 from cudasync.array.products.blas_step import BlasStep
-from cudasync.array.products.choosing import chosen, library_call
-from cudasync.array.steps.compiling import kernel_of
+from cudasync.array.products.kernel_choice import chosen, library_call
+from cudasync.array.steps.compilation import kernel_of
 from cudasync.array.steps.step import Step
 from cudasync.driver.interchange.dlpack_export import LENT
 

@@ -14,10 +14,10 @@ from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.results import new_result, result_over
 from cudasync.array.expressions.layout import MOST_SHORT, broadcast_strides
 from cudasync.array.memory.pool import Source
-from cudasync.array.reductions.finding import Finding, is_found
+from cudasync.array.reductions.arg_reduction import Finding, is_found
 from cudasync.array.reductions.kernel import Job, state_bytes
-from cudasync.array.reductions.launching import Stepped, step_for
 from cudasync.array.reductions.recorded import note
+from cudasync.array.reductions.stage_launch import Stepped, step_for
 from cudasync.array.reductions.stages import axes_of, stages_of
 from cudasync.array.steps.step import Scratches
 from cudasync.array.steps.together import pushed_together

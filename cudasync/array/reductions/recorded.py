@@ -22,7 +22,7 @@ from cudasync.array.elementwise.recorded import (
 from cudasync.array.expressions.c_types import C_TYPES
 from cudasync.array.expressions.layout import broadcast_strides
 from cudasync.array.expressions.tree import Index, Scalar, leaves, substitute
-from cudasync.array.reductions.launching import Stepped, step_for
+from cudasync.array.reductions.stage_launch import Stepped, step_for
 from cudasync.array.reductions.stages import alike, axes_of
 from cudasync.array.steps.step import Scratch
 
@@ -75,8 +75,8 @@ class RecordedReduction:
         return self.stepped.step.packed(self._read, self.result)
 
     def aimed(self, aim: Any) -> RecordedReduction:
-        """The same stage on other memory: see `graph.aiming`. Its numbers are no arguments, because
-        it gets numbers only after arguments are bound."""
+        """The same stage on other memory: see `graph.retargeting`. Its numbers are no arguments,
+        because it gets numbers only after arguments are bound."""
 
         def put(operand: Any) -> Any:
             return operand.aimed(aim) if isinstance(operand, Placed) else operand

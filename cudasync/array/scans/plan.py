@@ -17,7 +17,7 @@ from cudasync.array.elementwise.results import new_result, result_over
 from cudasync.array.expressions.layout import MOST_SHORT, Layout, collapsed
 from cudasync.array.memory.pool import Source
 from cudasync.array.scans.kernel import Pass, kernel_name, source
-from cudasync.array.steps.compiling import kernel_of
+from cudasync.array.steps.compilation import kernel_of
 from cudasync.array.steps.step import Scratches, Step
 from cudasync.driver.interchange.dlpack_export import LENT
 

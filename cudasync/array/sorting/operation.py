@@ -13,10 +13,10 @@ from cudasync.array.elementwise.results import new_result
 from cudasync.array.host.memory import CPU
 from cudasync.array.memory.limits import check_size
 from cudasync.array.sorting.kernel import RUN, Pass, entry_bytes, kernel_name, source
-from cudasync.array.steps.compiling import kernel_of
-from cudasync.array.steps.known import Known
+from cudasync.array.steps.compilation import kernel_of
 from cudasync.array.steps.on_host import computed
 from cudasync.array.steps.step import Scratches, Step
+from cudasync.array.steps.step_cache import Known
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -54,7 +54,7 @@ class RecordedStep:
         return self.step.packed(self.operands, self.result)
 
     def aimed(self, aim: Any) -> RecordedStep:
-        """The same step on other memory: see `graph.aiming`."""
+        """The same step on other memory: see `graph.retargeting`."""
         operands = [each.aimed(aim) for each in self.operands]
         return RecordedStep(self.step, operands, self.result.aimed(aim), self._arrays)
 

@@ -16,7 +16,7 @@ from cudasync.array.steps.recorded import note
 from cudasync.driver import Launch
 from cudasync.driver.extensions.declared_accesses import is_checked
 from cudasync.engine.current import engine as current_engine
-from cudasync.engine.device import launching
+from cudasync.engine.device import device_push
 from cudasync.engine.hazards.interval_map import Region
 from cudasync.engine.op import OpKind
 from cudasync.graph.node import Node
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cudasync.array.memory.pool import Block
     from cudasync.driver import Device, Kernel
 
-_push = launching.push
+_push = device_push.push
 
 
 class Scratch:

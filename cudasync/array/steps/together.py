@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array.elementwise.accesses import NO_TOKENS
 from cudasync.engine.current import engine as current_engine
-from cudasync.engine.device import launching
+from cudasync.engine.device import device_push
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cudasync.array.steps.step import Scratches, Step
     from cudasync.driver import Event, Stream
 
-_push = launching.push
+_push = device_push.push
 
 
 def pushed_together(

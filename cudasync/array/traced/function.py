@@ -11,7 +11,7 @@ import sys
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 
-from cudasync.array.fused.outside import kind_from_outside, named_by
+from cudasync.array.fused.free_variables import kind_from_outside, named_by
 from cudasync.array.traced.signature import Signature
 from cudasync.array.traced.trace import Trace
 from cudasync.engine import current

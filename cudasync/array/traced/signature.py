@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.array import Array
-from cudasync.array.fused.outside import Identity, kind_of_value
+from cudasync.array.fused.free_variables import Identity, kind_of_value
 from cudasync.array.traced.trees import leaves, shape_of
 
 if TYPE_CHECKING:

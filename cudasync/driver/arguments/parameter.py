@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from cudasync.driver.arguments.argument_form import Form
     from cudasync.driver.device import Device
-    from cudasync.ptx.access import Access, FieldAccess
+    from cudasync.ptx.access_analysis.accesses import Access, FieldAccess
 
     # From a value of one Python type to a value that `struct` packs.
     Encode: TypeAlias = Callable[[Any], Any]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from cuda.bindings import driver
 
 from cudasync.driver.context import here
-from cudasync.driver.graph.updating import update
+from cudasync.driver.graph.update import update
 from cudasync.driver.ownership.handles import Owned
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.driver.result import check, failure

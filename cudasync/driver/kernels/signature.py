@@ -8,7 +8,7 @@ from cuda.bindings import driver
 
 from cudasync.driver.arguments.parameter import Parameter
 from cudasync.driver.result import failure
-from cudasync.ptx.access import Access, analyse
+from cudasync.ptx.access_analysis.accesses import Access, analyse
 from cudasync.ptx.types import ScalarType
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.kernels.launch_sequences import LaunchSequence
-from cudasync.engine import current, pushing
+from cudasync.engine import current, general_push
 from cudasync.engine.batch.steps import name_for, together
-from cudasync.engine.device import launching
+from cudasync.engine.device import device_push
 from cudasync.engine.log.histories import Known
 from cudasync.engine.op import OpKind
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from cudasync.driver import Device, Event, Stream
     from cudasync.engine.batch.steps import Step
     from cudasync.engine.engine import Engine
+    from cudasync.engine.general_push import Bind
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.op import Op
     from cudasync.engine.op_classes import DeviceOp
-    from cudasync.engine.pushing import Bind
 
 _KERNEL = OpKind.KERNEL
-_push = launching.push
+_push = device_push.push
 
 
 class Batch:
@@ -92,7 +92,7 @@ def push(
             None if bind is None else partial(_bound, bind),
         )
     (only_read, updated, written), reads, writes = accesses
-    op = pushing.push(
+    op = general_push.push(
         engine,
         enqueue,
         _KERNEL,
@@ -143,5 +143,5 @@ def _enqueue_each(
             op._failed_at(len(results))
         raise
     finally:
-        # As in `draining.drain`: an exception of a step refers to this frame.
+        # As in `drain_loop.drain`: an exception of a step refers to this frame.
         calls, op, call = [], None, None

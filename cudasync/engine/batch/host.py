@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from cudasync.engine import current, pushing
+from cudasync.engine import current, general_push
 from cudasync.engine.batch.steps import NAMES, name_for
 from cudasync.engine.batch.union import Union
 from cudasync.engine.hazards.variable import Var
@@ -35,7 +35,7 @@ def push(engine: Engine, steps: list[Step], name: str, priority: int, pool: str 
         union.add(step.accesses)
     (only_read, updated, written), reads, writes = union.accesses()
     calls = [(step.call, None, None) for step in steps]
-    return pushing.push(
+    return general_push.push(
         engine,
         call_each,
         OpKind.HOST,
@@ -141,7 +141,7 @@ def call_each(batch: Any) -> list[Any]:
     except BaseException:
         index = len(results)
         if index < len(steps):
-            op._step = f"step {index} ({pushing.name_of(steps[index][0], None)})"
-        # As in `draining.drain`: the exception refers to this frame.
+            op._step = f"step {index} ({general_push.name_of(steps[index][0], None)})"
+        # As in `drain_loop.drain`: the exception refers to this frame.
         batch = steps = op = fn = None
         raise

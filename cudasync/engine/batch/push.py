@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.batch import device, host
 from cudasync.engine.batch.steps import name_for, read
-from cudasync.engine.device import launching
+from cudasync.engine.device import device_push
 from cudasync.engine.lifecycle import refusal
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _getframe = sys._getframe
 _push_functions = host.push_functions
-_push_launches = launching.push
+_push_launches = device_push.push
 
 
 def push_many(

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cudasync.driver import Launch
 from cudasync.driver.device import as_device
-from cudasync.engine.batch.blame import declared_as
+from cudasync.engine.batch.failed_step import declared_as
 from cudasync.engine.batch.union import Union
+from cudasync.engine.general_push import name_of
 from cudasync.engine.hazards.accesses import Accessed, Tokens, accesses_explained
 from cudasync.engine.hazards.checked import held
-from cudasync.engine.hazards.foreign import await_strangers
+from cudasync.engine.hazards.foreign_arrays import await_strangers
 from cudasync.engine.hazards.interval_map import Everywhere, keep_what_lies_between
 from cudasync.engine.hazards.variable import resolve
-from cudasync.engine.pushing import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.engine.hazards.cover import Cover
+from cudasync.engine.hazards.byte_ranges import Cover
 from cudasync.engine.hazards.interval_map import Everywhere, Region
 
 if TYPE_CHECKING:

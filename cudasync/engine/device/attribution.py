@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.engine.batch.blame import is_named, name_to_blame
+from cudasync.engine.batch.failed_step import is_named, name_to_blame
 from cudasync.engine.op import OpKind
 from cudasync.errors import ClosedError, CudaError
 

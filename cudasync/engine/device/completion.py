@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from cudasync.atomic import Gate
-from cudasync.engine.batch.blame import name_to_blame
+from cudasync.engine.batch.failed_step import name_to_blame
 from cudasync.engine.device import in_doubt
 from cudasync.engine.device.attribution import is_harmless, suspect
 from cudasync.engine.failure import Failure
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudasync.engine.device.in_doubt import Doubt
-    from cudasync.engine.device.issuing import Issuer
+    from cudasync.engine.device.issue import Issuer
     from cudasync.engine.device.streams import DeviceStreams
     from cudasync.engine.device.timeline import Timeline
     from cudasync.engine.op import Op

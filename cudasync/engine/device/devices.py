@@ -13,7 +13,7 @@ from cudasync.engine.device.streams import DeviceStreams
 
 if TYPE_CHECKING:
     from cudasync.driver import Device
-    from cudasync.engine.device.issuing import Issuer
+    from cudasync.engine.device.issue import Issuer
     from cudasync.engine.trace import Tally
 
 

@@ -6,7 +6,8 @@ orders and does not poison: nobody knows whether the op touched bytes that are n
 of these are new memory. The library's device memory is no gap, named or not.
 
 A failure in foreign memory, or in memory lost in a reset, does not poison the op: mostly nobody can
-reach that memory any more. The failure stays for ops that name the memory: see `unheard`.
+reach that memory any more. The failure stays for ops that name the memory: see
+`non_poisoning_reads`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from cudasync.engine.hazards.cover import Cover
+from cudasync.engine.hazards.byte_ranges import Cover
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -87,11 +87,11 @@ class WorkerPool:
         # The watchdog watches the pool. Only the watchdog writes it.
         self.is_watched = False
         self.is_closed = False
-        # An op was put and its ring delayed: see `host.awaited`.
+        # An op was put and its ring delayed: see `host.awaited_pool`.
         self.is_put_off = False
         self._started = Tickets()
         self._ended: list[int] = []
-        # Short ops that their push ran: see `host.at_once`.
+        # Short ops that their push ran: see `host.inline_execution`.
         self.ran_by_pushers = Tickets()
         self._exits = Bell()
 

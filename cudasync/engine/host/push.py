@@ -1,7 +1,7 @@
 """Floor 2. `Engine.push`, the cost of every host op.
 
 A plain function on variables is handled here, with as few calls as possible. `push_any` handles all
-other ops, and `pushing` makes them.
+other ops, and `general_push` makes them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.device import as_device
-from cudasync.engine import current, pushing
-from cudasync.engine.hazards.foreign import await_strangers
+from cudasync.engine import current, general_push
+from cudasync.engine.hazards.foreign_arrays import await_strangers
 from cudasync.engine.hazards.variable import Var, as_tuple
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log.combiner import COMBINER
@@ -61,7 +61,7 @@ def push(
     if device is not None or pool is not None or priority or not self._is_plain:
         return self._push_any(fn, reads, writes, name, priority, device, pool)
     if fn.__class__ is not FunctionType:
-        name = pushing.name_of(fn, name)
+        name = general_push.name_of(fn, name)
     if reads.__class__ is not tuple:
         reads = tuple(reads) if reads.__class__ is list else as_tuple(reads)
     if reads:
@@ -129,11 +129,13 @@ def push_any(
     pool: str | None,
 ) -> Op:
     """`push` for any op but a plain function on variables."""
-    name = pushing.name_of(fn, name)
+    name = general_push.name_of(fn, name)
     if device is not None and pool is not None:
         raise ValueError("pool= is for host ops; a device op runs on a stream")
     on = None if device is None else as_device(device)
     place = self._pool_named(pool)
     await_strangers(self, reads, writes)
     kind = OpKind.HOST if device is None else OpKind.KERNEL
-    return pushing.push(self, fn, kind, reads, writes, name, priority, on, place, is_users=True)
+    return general_push.push(
+        self, fn, kind, reads, writes, name, priority, on, place, is_users=True
+    )

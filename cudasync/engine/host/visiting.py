@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.host.states import ASLEEP, AWAY, SEARCHING, WATCHING, WORKING
 from cudasync.engine.host.watchdog import WATCHDOG
+from cudasync.engine.log import node as nodes
+from cudasync.engine.op import claim
 
 if TYPE_CHECKING:
     from cudasync.engine.host.pool import WorkerPool
@@ -88,6 +90,31 @@ def go(worker: Worker, host: WorkerPool) -> bool:
         worker.host = None
     states.rows[worker] = WORKING
     return False
+
+
+def run_clear(worker: Worker, op: Op, epoch: int, index: int) -> bool:
+    """Run an op without a plan, the entry at `index`, for the pool that the worker visits; False if
+    another thread has claimed the op. As in `draining.drain`."""
+    host = worker.host
+    assert host is not None
+    fn = claim(op, worker.token)
+    if fn is None:
+        return False
+    worker.op = op
+    try:
+        op._result = fn()
+    except BaseException as error:
+        worker.failed(op, error, epoch)
+    else:
+        host.visits.next()
+    # Before its end: then the counts are true for a thread that waits for the op.
+    worker.skip(index)
+    worker.is_ending = True
+    nodes.finish(op)
+    worker.is_ending = False
+    # The frame of an exception must keep no engine.
+    del fn, op
+    return True
 
 
 def come_back(worker: Worker) -> bool:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import current
 from cudasync.engine.device.ready import READY, settle
-from cudasync.engine.host import sleeping, visiting
-from cudasync.engine.host.draining import drain
+from cudasync.engine.host import state_transitions, visiting
+from cudasync.engine.host.drain_loop import drain
 from cudasync.engine.ledger import poison
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
@@ -94,7 +94,7 @@ class Worker:
         """Work until the pool ends."""
         with current.working(self):
             while True:
-                sleeping.wake(self)
+                state_transitions.wake(self)
                 # Its ops push to this engine; a strong reference, but not while it sleeps.
                 current.enter_engine(self.pool.owner())
                 self._work()
@@ -103,8 +103,8 @@ class Worker:
                 current.enter_engine(None)
                 # A surplus worker leaves even if there is work: other workers do it.
                 is_over = self.successors or self.pool.slots.is_one_too_many()
-                if is_over or sleeping.rest(self):
-                    sleeping.leave(self)
+                if is_over or state_transitions.rest(self):
+                    state_transitions.leave(self)
                     return
 
     def is_over(self) -> bool:
@@ -145,7 +145,7 @@ class Worker:
                 COMBINER.plan()
                 settle()
             else:
-                sleeping.attend(self)
+                state_transitions.attend(self)
                 is_ahead = drain(self)
                 self.count = self.ran, None, 0
                 if is_ahead:
@@ -189,7 +189,7 @@ class Worker:
                     ledger.recorder.ran(op, self.name, start)
                 elif pool.spread and start:
                     is_long = time.perf_counter() - start > LONG_S
-                    pool.spread = sleeping.SPREAD if is_long else pool.spread - 1
+                    pool.spread = state_transitions.SPREAD if is_long else pool.spread - 1
         else:
             if op._salvage is not None:
                 self.op = op

@@ -10,7 +10,7 @@ from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.log.entries import Close
 
 if TYPE_CHECKING:
-    from cudasync.engine.device.issuing import Issuer
+    from cudasync.engine.device.issue import Issuer
     from cudasync.engine.engine import Engine
     from cudasync.engine.host.pool import WorkerPool
 

@@ -14,7 +14,7 @@ from cudasync.engine.lifecycle import shutdown
 from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
-    from cudasync.engine.device.issuing import Issuer
+    from cudasync.engine.device.issue import Issuer
     from cudasync.engine.engine import Engine
 
 

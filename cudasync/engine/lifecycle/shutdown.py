@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.driver import Device
-    from cudasync.engine.device.issuing import Issuer
+    from cudasync.engine.device.issue import Issuer
     from cudasync.engine.device.timeline import Timeline
     from cudasync.engine.engine import Engine
     from cudasync.engine.failure import Failure

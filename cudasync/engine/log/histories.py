@@ -96,7 +96,7 @@ def _find_split(op: DeviceOp, ranges: IntervalMap) -> Found | None:
     assert op._regions is not None
     only_read, updated, written = op._regions
     if Everywhere in map(type, only_read):
-        # Not all histories that it finds poison it: see `unheard`.
+        # Not all histories that it finds poison it: see `non_poisoning_reads`.
         return None
     # Before any look-up: `sweep` forgets histories, and a later split would change found ones.
     ranges.sweep()

@@ -15,8 +15,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from cudasync.engine.hazards.damage import Origins
+from cudasync.engine.hazards.non_poisoning_reads import unheard_of
 from cudasync.engine.hazards.predecessors import predecessors
-from cudasync.engine.hazards.unheard import unheard_of
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.histories import history_of, let_rest
 from cudasync.engine.log.node import OPEN, PLANNING, JoinGate, TracedGate

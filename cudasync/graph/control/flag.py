@@ -13,7 +13,7 @@ from cudasync.engine.hazards.variable import resolve_one
 
 if TYPE_CHECKING:
     from cudasync.engine.hazards.interval_map import Region
-    from cudasync.graph.aiming import Aim
+    from cudasync.graph.retargeting import Aim
 
 # The largest integer.
 MOST_BYTES = 8

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from cudasync.graph.parts.alone import AlonePart
 from cudasync.graph.parts.block import BlockPart
 from cudasync.graph.parts.device import DevicePart
 from cudasync.graph.parts.host import HostPart
+from cudasync.graph.parts.single_op import AlonePart
 from cudasync.graph.segments import cut
 
 if TYPE_CHECKING:
+    from cudasync.graph.executable_reuse import Shelf
     from cudasync.graph.segments import Segment
-    from cudasync.graph.shelf import Shelf
 
 Part: TypeAlias = AlonePart | BlockPart | DevicePart | HostPart
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from cudasync.engine import pushing
+from cudasync.engine import general_push
 from cudasync.engine.hazards.damage import Damage
 from cudasync.engine.log.node import origins_of
 from cudasync.engine.op import OpKind
 from cudasync.errors import ClosedError
-from cudasync.graph.control.running import Run
-from cudasync.graph.parts.over import besides, followed, tell
+from cudasync.graph.control.execution import Run
+from cudasync.graph.parts.completion_variables import besides, followed, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cudasync.graph.control import Control
     from cudasync.graph.node import Node
     from cudasync.graph.parts import Part
-    from cudasync.graph.parts.over import Between
+    from cudasync.graph.parts.completion_variables import Between
 
 
 class Work(NamedTuple):
@@ -85,7 +85,7 @@ class BlockPart:
         (only_read, updated, written), reads, writes = self.accesses
         also_read, also_written = besides(between)
         work = self.work
-        return pushing.push(
+        return general_push.push(
             engine,
             work.run,
             OpKind.HOST,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.extensions.declared_accesses import is_checked
-from cudasync.engine import pushing
-from cudasync.engine.device import launching
+from cudasync.engine import general_push
+from cudasync.engine.device import device_push
 from cudasync.engine.log.histories import Known
 from cudasync.engine.op import OpKind
 from cudasync.errors import ClosedError
-from cudasync.graph.candidates import Candidates
+from cudasync.graph.executable_sharing import shared_graph
+from cudasync.graph.fault_candidates import Candidates
+from cudasync.graph.parts.completion_variables import besides, followed
 from cudasync.graph.parts.intact import IntactGraphs
-from cudasync.graph.parts.over import besides, followed
-from cudasync.graph.sharing import shared_graph
-from cudasync.graph.timing import TimedGraphs
+from cudasync.graph.segment_timing import TimedGraphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from cudasync.driver import Stream
     from cudasync.driver.graph import GraphExec
     from cudasync.engine import Engine, Op
-    from cudasync.engine.pushing import Bind
-    from cudasync.graph.parts.over import Between
+    from cudasync.engine.general_push import Bind
+    from cudasync.graph.executable_reuse import Shelf
+    from cudasync.graph.parts.completion_variables import Between
     from cudasync.graph.segments import Segment
-    from cudasync.graph.shelf import Shelf
 
 
 class DevicePart:
@@ -65,7 +65,7 @@ class DevicePart:
         ):
             executable = self._or_raise()
         if engine._is_direct and self._is_direct and between is None:
-            return launching.push(
+            return device_push.push(
                 engine, executable.launch, accesses, self.name, self._device, frame,
                 self.candidates, self._known,
             )  # fmt: skip
@@ -77,7 +77,7 @@ class DevicePart:
         is_watched = recorder is not None and recorder.times_nodes and engine._serial is None
         if is_watched and not self._is_checked:
             fn, candidates, bind = self._timed()
-        op = pushing.push(
+        op = general_push.push(
             engine,
             fn,
             OpKind.KERNEL,

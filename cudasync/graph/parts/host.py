@@ -7,16 +7,16 @@ from time import perf_counter
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from cudasync.engine import pushing
+from cudasync.engine import general_push
 from cudasync.engine.hazards.damage import Damage
-from cudasync.engine.host import resolved
+from cudasync.engine.host import repeated_ops
 from cudasync.engine.log import fences
 from cudasync.engine.log.node import origins_of
 from cudasync.engine.op import OpKind
-from cudasync.graph.parts.alone import AlonePart
-from cudasync.graph.parts.calling import Calls
-from cudasync.graph.parts.over import besides, is_silent, tell
-from cudasync.graph.parts.spreading import Spreading, Trial, noting, urgent_first
+from cudasync.graph.parts.call_loop import Calls
+from cudasync.graph.parts.completion_variables import besides, is_silent, tell
+from cudasync.graph.parts.host_parallelism import Spreading, Trial, noting, urgent_first
+from cudasync.graph.parts.single_op import AlonePart
 from cudasync.graph.segments import Segment
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from cudasync.engine import Engine, Op
     from cudasync.engine.hazards.variable import Var
     from cudasync.graph.node import Node
-    from cudasync.graph.parts.over import Between
-    from cudasync.graph.parts.spreading import Times
+    from cudasync.graph.parts.completion_variables import Between
+    from cudasync.graph.parts.host_parallelism import Times
 
 
 class HostPart:
     """Host functions of one pool: a worker calls them in a loop.
 
-    Once launches have shown that it pays (`spreading`), they are ops of their own, for all workers
-    of the pool.
+    Once launches have shown that it pays (`host_parallelism`), they are ops of their own, for all
+    workers of the pool.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -62,7 +62,7 @@ class HostPart:
         self._trial: Trial | None = None
         self._spreading = Spreading(self.nodes, is_chain=self.nodes is nodes[0].steps)
         self._calls = Calls([step.fn for step in self._steps])
-        self._resolved = resolved.Resolved(self.accesses)
+        self._resolved = repeated_ops.Resolved(self.accesses)
 
     @property
     def over(self) -> tuple[Var, ...]:
@@ -87,7 +87,7 @@ class HostPart:
             return self._push_loop(engine, frame, times)
         (only_read, updated, written), reads, writes = self.accesses
         also_read, also_written = besides(between)
-        return pushing.push(
+        return general_push.push(
             engine,
             self._run,
             OpKind.HOST,
@@ -118,7 +118,7 @@ class HostPart:
     def _push_loop(self, engine: Engine, frame: FrameType, times: Times | None = None) -> Op:
         pool = engine._pools[self._pool]
         begin = self._begin if times is None else partial(self._begin_noting, times)
-        return resolved.push(engine, begin, self._resolved, self.name, pool, frame)
+        return repeated_ops.push(engine, begin, self._resolved, self.name, pool, frame)
 
     def _fence(self, engine: Engine) -> Op:
         (_, updated, written), _, variables = self.accesses

@@ -15,7 +15,7 @@ from cudasync.engine.hazards.checked import held
 from cudasync.engine.hazards.damage import Damage
 from cudasync.engine.log.node import origins_of
 from cudasync.graph.device_graph import device_graph
-from cudasync.graph.parts.over import is_silent, tell
+from cudasync.graph.parts.completion_variables import is_silent, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,20 +9,20 @@ from __future__ import annotations
 from operator import is_
 from typing import TYPE_CHECKING
 
-from cudasync.graph.figures import figures
 from cudasync.graph.hazards import ordered
 from cudasync.graph.passes import (
     conditionals,
     copies,
-    dead,
-    edges,
+    dead_results,
     fusion,
     host,
     memory,
     placement,
     reductions,
     streams,
+    transitive_reduction,
 )
+from cudasync.graph.statistics import figures
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # In this order: nodes that `dead` drops need no fusion, and edges are reduced last.
 PASSES = {
-    "dead": dead.run,
+    "dead": dead_results.run,
     "fusion": fusion.run,
     "reductions": reductions.run,
     "placement": placement.run,
@@ -39,7 +39,7 @@ PASSES = {
     "host": host.run,
     "memory": memory.run,
     "conditionals": conditionals.run,
-    "edges": edges.run,
+    "edges": transitive_reduction.run,
     "streams": streams.run,
 }
 

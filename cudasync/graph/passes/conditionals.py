@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.driver import DeviceBuffer
 from cudasync.driver.extensions.declared_accesses import is_checked
-from cudasync.driver.graph.setting import COUNTER_BYTES, MOST_ROUNDS, can_decide
+from cudasync.driver.graph.condition_setters import COUNTER_BYTES, MOST_ROUNDS, can_decide
 from cudasync.graph.control import Repeat
 from cudasync.graph.hazards import ordered
 

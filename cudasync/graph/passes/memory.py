@@ -14,9 +14,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from cudasync.graph.aiming import Aim, Move, aimed, touches
 from cudasync.graph.hazards import ordered
 from cudasync.graph.passes.packing import Temporary, packed
+from cudasync.graph.retargeting import Aim, Move, aimed, touches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

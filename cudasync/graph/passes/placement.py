@@ -11,10 +11,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from cudasync.driver import Device, device_count
-from cudasync.graph.placement.freedom import free_nodes
-from cudasync.graph.placement.moves import Placed
-from cudasync.graph.placement.pieces import Pieces, everything
+from cudasync.graph.placement.memory_partition import Pieces, everything
+from cudasync.graph.placement.movable_steps import free_nodes
 from cudasync.graph.placement.plan import Planner
+from cudasync.graph.placement.rewriting import Placed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

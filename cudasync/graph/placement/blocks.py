@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cudasync.graph.placement.pieces import everything, named
+from cudasync.graph.placement.memory_partition import everything, named
 from cudasync.graph.placement.steps import needed, written_by
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.graph.control import Control
     from cudasync.graph.node import Node
-    from cudasync.graph.placement.pieces import Piece, Pieces
+    from cudasync.graph.placement.memory_partition import Piece, Pieces
 
 
 class Edges:

@@ -1,14 +1,14 @@
 """Floor 3, placement. The cost of a step on a device: as measured, else by its bytes.
 
 `exe.measure()` notes costs. Later instantiations use them for the same kernel, in the same shape,
-on as many bytes. Rough figures rank the other steps (`graph/figures`).
+on as many bytes. Rough figures rank the other steps (`graph/statistics`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.graph.figures import LINK_BYTES_PER_S, LINK_S, bytes_of, seconds_of
+from cudasync.graph.statistics import LINK_BYTES_PER_S, LINK_S, bytes_of, seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

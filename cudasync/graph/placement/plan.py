@@ -12,11 +12,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cudasync.graph.control import Repeat, WhileLoop
-from cudasync.graph.figures import bytes_of, seconds_of
 from cudasync.graph.placement import blocks, costs
-from cudasync.graph.placement.pieces import everything
+from cudasync.graph.placement.memory_partition import everything
 from cudasync.graph.placement.schedule import Task, at_home, scheduled
 from cudasync.graph.placement.steps import needed, written_by
+from cudasync.graph.statistics import bytes_of, seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cudasync.graph.control import Control
     from cudasync.graph.node import Node
     from cudasync.graph.placement.blocks import Edges
-    from cudasync.graph.placement.pieces import Piece, Pieces
+    from cudasync.graph.placement.memory_partition import Piece, Pieces
 
 # The assumed rounds of a loop whose flag decides.
 ROUNDS = 8

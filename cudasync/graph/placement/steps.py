@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.engine.hazards.cover import Cover
+from cudasync.engine.hazards.byte_ranges import Cover
 from cudasync.errors import CudasyncError
 from cudasync.graph.control import Repeat
-from cudasync.graph.placement.pieces import named
+from cudasync.graph.placement.memory_partition import named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from cudasync.kvstore.bit_packing import Packed
 from cudasync.kvstore.errors import ServerLost
-from cudasync.kvstore.packing import Packed
 from cudasync.kvstore.servers.folder import Folder, raise_unless_alike
 from cudasync.kvstore.servers.shard import Shard
 from cudasync.locks import Lock

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudasync.kvstore import states
+from cudasync.kvstore import array_file
 from cudasync.kvstore.optimizers import Optimizer, optimizer
 from cudasync.kvstore.servers.arithmetic import Arithmetic
 from cudasync.locks import Lock
@@ -212,12 +212,12 @@ class Shard:
                 held.is_lent = True
                 arrays += [held.value, *held.state.values()]
         # Without the lock: pushes in the meantime make arrays of their own.
-        states.save(path, told, arrays)
+        array_file.save(path, told, arrays)
 
     @classmethod
     def restore(cls, path: Any) -> tuple[Shard, dict[str, Any]]:
         """The shard of a file, and the file's description; ValueError if it is damaged."""
-        about, arrays = states.load(path)
+        about, arrays = array_file.load(path)
         made, given = cls(), iter(arrays)
         if about["optimizer"] is not None:
             made.set_optimizer(*about["optimizer"])

@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync import xp
-from cudasync.array.copying import copy
+from cudasync.array.copies.copy import copy
 from cudasync.array.host.memory import CPU, view_of
 from cudasync.distributed.work import Work, work_of
 from cudasync.engine import engine
-from cudasync.engine.host.further import with_pool
+from cudasync.engine.host.additional_pools import with_pool
 from cudasync.errors import ClosedError, CudasyncError
 from cudasync.graph.recorder import Recorder
-from cudasync.kvstore import base, summing
+from cudasync.kvstore import base, device_sum
 from cudasync.kvstore.arguments import Key, arrays_of, one_key, pairs
 from cudasync.kvstore.base import KVStore
+from cudasync.kvstore.bit_packing import Packed
 from cudasync.kvstore.optimizers import Optimizer, optimizer
-from cudasync.kvstore.packing import Packed
-from cudasync.kvstore.servers import saving
+from cudasync.kvstore.servers import optimizer_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.array.array import Array
-    from cudasync.kvstore.servers.placing import Part, Placed
+    from cudasync.kvstore.servers.key_placement import Part, Placed
     from cudasync.kvstore.servers.worker import Worker
 
 _numbers = count()
@@ -157,14 +157,16 @@ class ServersStore(KVStore):
             self._settle()
             try:
                 if self.rank == 0:
-                    saving.save(path, self._keys, self._worker, with_optimizer=dump_optimizer)
+                    optimizer_states.save(
+                        path, self._keys, self._worker, with_optimizer=dump_optimizer
+                    )
             finally:
                 self._worker.barrier()
 
     def load_optimizer_states(self, path: Any) -> None:
         with self._lock:
             self._settle()
-            saving.load(path, self._keys, self._worker)
+            optimizer_states.load(path, self._keys, self._worker)
             self._worker.barrier()
             self._has_optimizer = True
 
@@ -177,7 +179,7 @@ class ServersStore(KVStore):
         """
         with self._lock:
             self._settle()
-            path = None if folder is None else saving.as_path(folder)
+            path = None if folder is None else optimizer_states.as_path(folder)
             self._worker.ask_all("checkpoint", path)
 
     def restore(self, folder: Any) -> None:
@@ -188,7 +190,7 @@ class ServersStore(KVStore):
         with self._lock:
             self.barrier()
             if self.rank == 0:
-                self._worker.ask_all("restore", saving.as_path(folder))
+                self._worker.ask_all("restore", optimizer_states.as_path(folder))
             self._worker.barrier()
             # The file's table does not match this worker's numbers, so it joins under a new name.
             self._worker.join()
@@ -213,7 +215,7 @@ class ServersStore(KVStore):
     ) -> list[Any]:
         """Push ops that send the sum of `arrays` and leave the value in `outs`; returns them."""
         placed, compression, packed = self._keys[key], self._compression, None
-        sent = summing.total(arrays, CPU, priority)
+        sent = device_sum.total(arrays, CPU, priority)
         if compression is not None:
             packed = Packed(compression.kind, compression.threshold)
             sent = compression(key, 0, sent)

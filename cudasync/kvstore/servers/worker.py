@@ -10,7 +10,7 @@ import numpy as np
 
 from cudasync.errors import CudasyncError
 from cudasync.kvstore.errors import ServerLost, WorkersBehind
-from cudasync.kvstore.servers.placing import Part, Placed
+from cudasync.kvstore.servers.key_placement import Part, Placed
 from cudasync.kvstore.servers.transport import Connection, Pause, Transport
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudasync.profile import waiting
+from cudasync.profile import wait_reasons
 from cudasync.profile.perfetto import lanes, said
 from cudasync.profile.record import ANNOTATION
 
@@ -42,7 +42,7 @@ def content(records: Sequence[Record]) -> dict[str, Any]:
     `before` has its dependencies. A bar is `[track, start, duration, op, name]`, with the name of a
     node, or an empty name for the op itself. Times are in microseconds, by the track's clock.
     """
-    blocked = waiting.blockers(records)
+    blocked = wait_reasons.blockers(records)
     index = {record: at for at, record in enumerate(records)}
     tracks: dict[tuple[str, str], int] = {}
     bars: list[list[Any]] = []
@@ -64,8 +64,8 @@ def content(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _op(record: Record, index: dict[Record, int], blocked: waiting.Blockers) -> dict[str, Any]:
-    reason = waiting.reason_of(record, blocked)
+def _op(record: Record, index: dict[Record, int], blocked: wait_reasons.Blockers) -> dict[str, Any]:
+    reason = wait_reasons.reason_of(record, blocked)
     is_annotation = record.kind == ANNOTATION
     waited_for = reason.dependency.on if reason.dependency is not None else reason.blocker
     return {

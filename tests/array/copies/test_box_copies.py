@@ -9,8 +9,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import cudasync as cs
-from cudasync.array import boxes
-from cudasync.array.boxes import box_between
+from cudasync.array.copies import box_copies
+from cudasync.array.copies.box_copies import box_between
 from cudasync.driver.memory.box_copies import Box, memcpy_box_async
 
 LAST = cs.device_count() - 1
@@ -82,7 +82,7 @@ def wrong_box(one, other, dtype):
     to, of = np.empty(SHAPE, dtype), np.empty(SHAPE, dtype)
     shape = common(viewed(to, one), viewed(of, other))
     to, of = viewed(to, one, shape), viewed(of, other, shape)
-    box = boxes.box_between((shape, to.strides, to.itemsize), (shape, of.strides, of.itemsize))
+    box = box_copies.box_between((shape, to.strides, to.itemsize), (shape, of.strides, of.itemsize))
     if box is None:
         return None
     left, right = bytes_of(to), bytes_of(of)
@@ -109,7 +109,7 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
         box = box_between(target, source)
         return box and BUGS[bug](box)
 
-    monkeypatch.setattr(boxes, "box_between", planted)
+    monkeypatch.setattr(box_copies, "box_between", planted)
     found = []
 
     @settings(max_examples=300, derandomize=True, database=None, phases=[Phase.generate])

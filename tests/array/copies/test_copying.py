@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cudasync as cs
-from cudasync.array.staging import Staging
+from cudasync.array.copies.staging import Staging
 from cudasync.engine.log import node as nodes
 from cudasync.testing import HostLatch, Latch
 

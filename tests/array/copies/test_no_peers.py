@@ -132,7 +132,7 @@ def test_a_kernel_that_would_need_access_is_refused_before_anything_is_enqueued(
     where_peers_are(
         "0-1",
         """
-        from cudasync.array.shipped import kernel_file
+        from cudasync.array.kernels.bundled_ptx import kernel_file
         fill = cs.Module.from_file(kernel_file("fill")).kernel("fill_u32")
         one, four = np.uint32(1), np.uint32(4)
         x, y = (cs.zeros(4, np.uint32, device=n) for n in (1, 2))

@@ -10,7 +10,7 @@ from helpers.repository.fork_server import run_warm
 PREPARE = """
 import numpy as np, pytest
 import cudasync as cs
-from cudasync.array.shipped import kernel_file
+from cudasync.array.kernels.bundled_ptx import kernel_file
 from helpers.driver.call_counts import counted_calls
 from helpers.arrays.foreign_arrays import TheirArray
 a, b = cs.Device(0), cs.Device(1)

@@ -7,7 +7,7 @@ import pytest
 from helpers.arrays.foreign_arrays import TheirArray, is_held_up, pinned, reader
 
 import cudasync as cs
-from cudasync.array.shipped import kernel_file
+from cudasync.array.kernels.bundled_ptx import kernel_file
 from cudasync.testing import Latch
 
 

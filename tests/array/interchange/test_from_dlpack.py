@@ -12,8 +12,8 @@ from helpers.arrays.foreign_arrays import is_held_up, reader
 
 import cudasync as cs
 from cudasync.array.allocation import reap
-from cudasync.array.borrowed import _borrowed
-from cudasync.array.shipped import kernel_file
+from cudasync.array.interchange.dlpack_import import _borrowed
+from cudasync.array.kernels.bundled_ptx import kernel_file
 from cudasync.driver.interchange import dlpack_export
 from cudasync.testing import HostLatch, Latch
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cudasync as cs
-from cudasync.array.shipped import kernel_file
+from cudasync.array.kernels.bundled_ptx import kernel_file
 from cudasync.driver.ownership import unpicklable
 
 

@@ -9,7 +9,7 @@ from helpers.arrays.pointer_reach import expected, play, programs
 from hypothesis import Phase, example, given, note, settings
 
 import cudasync as cs
-from cudasync.array import kernels, reach
+from cudasync.array.kernels import indirect_memory, kernel
 from cudasync.driver.memory.allocations import Allocations
 from cudasync.engine.hazards.interval_map import Region
 from cudasync.testing import explore
@@ -52,9 +52,9 @@ def _nothing_is_there(self, address):
 
 
 PLANTED = {
-    "values are not looked at": (kernels, "reach_of", lambda *_: None),
-    "no address is found": (reach, "regions_at", lambda *_: ()),
-    "pointers from memory lead nowhere": (reach, "everything", lambda _: (Region(0, 1),)),
+    "values are not looked at": (kernel, "reach_of", lambda *_: None),
+    "no address is found": (indirect_memory, "regions_at", lambda *_: ()),
+    "pointers from memory lead nowhere": (indirect_memory, "everything", lambda _: (Region(0, 1),)),
 }
 
 
@@ -103,7 +103,7 @@ def test_the_device_has_no_other_order(program):
 def test_another_order_shows_where_variables_are_not_part_of_everything(
     monkeypatch, reset_afterwards
 ):
-    monkeypatch.setattr(reach, "_variables_on", lambda _: [])
+    monkeypatch.setattr(indirect_memory, "_variables_on", lambda _: [])
     with pytest.raises(AssertionError):
         in_every_order(IN_EVERY_ORDER[0])
 

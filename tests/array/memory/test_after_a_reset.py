@@ -8,7 +8,7 @@ from helpers.driver.call_counts import counted_calls
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.array.shipped import kernel_file
+from cudasync.array.kernels.bundled_ptx import kernel_file
 from cudasync.driver.arguments.argument_form import Form
 
 SPOT = cs.device_count() - 1

@@ -13,7 +13,7 @@ from helpers.driver.call_counts import counted_calls
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.array.memory import holdings, idle
+from cudasync.array.memory import free_lists, holdings
 from cudasync.array.memory.holdings import Tally
 
 KIB = 1024
@@ -168,7 +168,7 @@ def test_who_adds_up_and_is_suspended_holds_nobody_up():
         (holdings.Holding, "is_over", True, test_what_waits_for_its_last_use_is_pending),
         (holdings.Holding, "is_over", False, test_what_waits_for_its_last_use_is_pending),
         (
-            idle,
+            free_lists,
             "_homes",
             lambda ordinal: [],
             test_a_result_is_cached_when_it_dies_until_the_cache_is_emptied,

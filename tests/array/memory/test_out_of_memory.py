@@ -14,8 +14,8 @@ from helpers.concurrency.thread_crew import PATIENCE_S, engine_of, held_by, quic
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.array.memory import exhausted, table
-from cudasync.array.memory.exhausted import wait_for
+from cudasync.array.memory import exhaustion, table
+from cudasync.array.memory.exhaustion import wait_for
 
 # One array of this size fits, and two do not.
 MOST = ROOM * 5 // 8
@@ -72,7 +72,7 @@ def opening(gate, monkeypatch):
         gate.set()
         return wait_for(op, deadline, **how)
 
-    monkeypatch.setattr(exhausted, "wait_for", wait)
+    monkeypatch.setattr(exhaustion, "wait_for", wait)
 
 
 def test_frees_that_wait_for_a_last_use_are_waited_for(scarce, monkeypatch):
@@ -201,13 +201,13 @@ def never(*_, **__):
 
 
 def test_a_cache_that_is_kept_is_found(scarce, monkeypatch):
-    monkeypatch.setattr(exhausted, "empty_pools", lambda ordinal: 0)
+    monkeypatch.setattr(exhaustion, "empty_pools", lambda ordinal: 0)
     with pytest.raises(MemoryError):
         test_the_cache_is_freed_before_anybody_is_refused(scarce)
 
 
 def test_garbage_that_nobody_collects_is_found(scarce, monkeypatch):
-    monkeypatch.setattr(exhausted.gc, "collect", lambda: 0)
+    monkeypatch.setattr(exhaustion.gc, "collect", lambda: 0)
     # Python must not collect either, at a moment of its choice.
     gc.disable()
     try:
@@ -226,7 +226,7 @@ def test_a_wait_that_nobody_makes_is_found(scarce, monkeypatch):
             if makes_it:
                 opening(gate, monkeypatch)
             else:
-                monkeypatch.setattr(exhausted, "wait_for", never)
+                monkeypatch.setattr(exhaustion, "wait_for", never)
             x = filled(1, MOST)
             engine.push(held_by(gate), reads=[x])
             del x

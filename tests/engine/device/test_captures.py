@@ -13,7 +13,7 @@ from helpers.driver.stream_capture import ACTIVE, GLOBAL, RELAXED, THREAD_LOCAL,
 
 import cudasync as cs
 from cudasync.driver.streams import open_captures
-from cudasync.engine.device.watching import POLL_EVERY
+from cudasync.engine.device.polling import POLL_EVERY
 
 KERNELS = Path(__file__).parents[2] / "helpers" / "kernels.ptx"
 MODES = pytest.mark.parametrize(

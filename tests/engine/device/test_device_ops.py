@@ -12,7 +12,7 @@ import pytest
 from helpers.driver.held_devices import engine_behind
 
 import cudasync as cs
-from cudasync.engine.device import launching
+from cudasync.engine.device import device_push
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.testing import Latch
@@ -304,7 +304,7 @@ def test_an_op_that_somebody_else_entered_and_issued_does_not_come_after_itself(
     place = op.number - mine.segment.base
     entries[place], mine.done = op, place
     with ThreadPoolExecutor(1) as pusher:
-        pusher.submit(launching.go_on, op).result(PATIENCE_S)
+        pusher.submit(device_push.go_on, op).result(PATIENCE_S)
     assert op not in nodes.before_of(op)
     latch.release()
     op.wait(PATIENCE_S)

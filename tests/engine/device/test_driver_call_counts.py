@@ -20,8 +20,8 @@ from helpers.driver.held_devices import engine_behind
 import cudasync as cs
 from cudasync.array.allocation import reap
 from cudasync.driver import Stream
-from cudasync.engine.device.watching import POLL_EVERY
-from cudasync.engine.observing import every_engine
+from cudasync.engine.device.polling import POLL_EVERY
+from cudasync.engine.observation import every_engine
 from cudasync.testing import Latch
 
 PATIENCE_S = 20.0

@@ -17,7 +17,7 @@ from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
 from helpers.engine_programs.runner import kernels
 
 import cudasync as cs
-from cudasync.engine.host import sleeping
+from cudasync.engine.host import state_transitions
 from cudasync.engine.log.combiner import COMBINER, Combiner
 
 pytestmark = pytest.mark.usefixtures("tracing_ends")
@@ -115,7 +115,7 @@ def behind_one_that_no_worker_is_free_for(engine, launch):
             is_running.set()
             gate.wait(PATIENCE_S)
 
-        engine._compute.spread = sleeping.SPREAD
+        engine._compute.spread = state_transitions.SPREAD
         engine.push(long)
         assert is_running.wait(PATIENCE_S)
         engine.push(nothing)

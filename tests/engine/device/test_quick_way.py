@@ -11,7 +11,7 @@ from helpers.engine_programs.runner import kernels
 
 import cudasync as cs
 from cudasync.array.allocation import reap
-from cudasync.engine.device import launching
+from cudasync.engine.device import device_push
 from cudasync.testing import Latch
 
 N = 64
@@ -32,13 +32,13 @@ def engine(request):
 def left(monkeypatch):
     """The names of the ops that take the long way, in order."""
     names: list[str] = []
-    go_on = launching.go_on
+    go_on = device_push.go_on
 
     def noted(op):
         names.append(op.name)
         go_on(op)
 
-    monkeypatch.setattr(launching, "go_on", noted)
+    monkeypatch.setattr(device_push, "go_on", noted)
     return names
 
 
@@ -157,6 +157,6 @@ def test_launches_beside_each_other_wait_for_what_wrote_what_they_read(engine, l
 
 
 def test_a_launch_beside_others_that_does_not_wait_is_found(monkeypatch):
-    monkeypatch.setattr(launching, "beside", lambda point, before, group: group.choose(before))
+    monkeypatch.setattr(device_push, "beside", lambda point, before, group: group.choose(before))
     with cs.Engine() as engine:
         assert not are_readers_behind_their_writer(engine)

@@ -13,14 +13,14 @@ from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
 from helpers.engine_programs.runner import kernels
 
 import cudasync as cs
-from cudasync.engine.device import issuing
-from cudasync.engine.device.issuing import Issuer
+from cudasync.engine.device import issue
+from cudasync.engine.device.issue import Issuer
 
 pytestmark = pytest.mark.usefixtures("tracing_ends")
 
 N = 8
 POINTS = 30
-ROOM = str(Path(issuing.__file__).parent)
+ROOM = str(Path(issue.__file__).parent)
 
 
 def is_issuing(path: str) -> bool:

@@ -226,7 +226,7 @@ def test_without_a_watchdog_what_nobody_waits_for_is_found_not_to_run():
                 freeze_at(Impatient, at, 3 * IMPATIENCE_S)
             except (Stuck, AssertionError) as error:
                 stuck.append(str(error) + "".join(getattr(error, "__notes__", ())))
-    assert any("worker.py" in each or "sleeping.py" in each for each in stuck)
+    assert any("worker.py" in each or "state_transitions.py" in each for each in stuck)
 
 
 def test_an_error_of_either_side_says_where_the_thread_was_suspended():

@@ -20,7 +20,7 @@ from helpers.concurrency.thread_crew import (
 )
 
 import cudasync as cs
-from cudasync.engine.host import draining, sleeping
+from cudasync.engine.host import drain_loop, state_transitions
 from cudasync.engine.host import worker as worker_module
 from cudasync.engine.log.combiner import COMBINER
 
@@ -129,7 +129,7 @@ def test_ops_that_are_shared_out_are_planned_several_at_a_time(monkeypatch):
 
     def counted(worker: worker_module.Worker) -> bool:
         drains.append(worker)
-        return draining.drain(worker)
+        return drain_loop.drain(worker)
 
     monkeypatch.setattr(worker_module, "drain", counted)
     for size in (1, 2):
@@ -144,27 +144,27 @@ def test_ops_that_are_shared_out_are_planned_several_at_a_time(monkeypatch):
             for op in left:
                 op.wait(PATIENCE_S)
             # The waits plan at most the last few ops.
-            assert len(drains) <= 2 * size + 2 * ops // (draining.SHARE * size)
+            assert len(drains) <= 2 * size + 2 * ops // (drain_loop.SHARE * size)
         gate.clear()
 
 
 def test_who_finds_another_one_planning_does_not_nap_where_something_is_ready(monkeypatch):
     napped = []
-    monkeypatch.setattr(draining, "time", SimpleNamespace(sleep=napped.append))
-    monkeypatch.setattr(draining, "LOOKS", 3)
-    assert draining._comes_on([(0, 1)])
+    monkeypatch.setattr(drain_loop, "time", SimpleNamespace(sleep=napped.append))
+    monkeypatch.setattr(drain_loop, "LOOKS", 3)
+    assert drain_loop._comes_on([(0, 1)])
     assert not napped
-    assert not draining._comes_on([])
-    assert napped == [draining.NAP_S]
+    assert not drain_loop._comes_on([])
+    assert napped == [drain_loop.NAP_S]
 
 
 def test_short_ops_go_back_to_leaving_no_trace(engine):
     """Once enough short ops in a row follow long ones, no op gets a record any more."""
     pool = engine._compute
     # This is the state after a burst of long ops.
-    pool.spread = sleeping.SPREAD
+    pool.spread = state_transitions.SPREAD
     variable = cs.Var()
-    for _ in range(1000 * sleeping.SPREAD):
+    for _ in range(1000 * state_transitions.SPREAD):
         engine.push(lambda: None, writes=variable)
         engine.waitall()
         if pool.spread == 0:

@@ -10,7 +10,7 @@ import pytest
 from helpers.concurrency.thread_crew import PATIENCE_S, Crew, engine_of, hasty, held_by, together
 
 import cudasync as cs
-from cudasync.engine.host.further import with_pool
+from cudasync.engine.host.additional_pools import with_pool
 from cudasync.engine.host.pool import WorkerPool
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op_classes import FullOp

@@ -16,7 +16,7 @@ from helpers.repository.checkout import PACKAGE
 # Harmless files: threads of ours, which run no signal handler; a missing index in the text of a
 # failure; a program that is no library.
 HARMLESS = {
-    "engine/host/draining.py",
+    "engine/host/drain_loop.py",
     "engine/host/worker.py",
     "driver/kernels/launch_sequences.py",
     "demo/trial.py",

@@ -8,7 +8,7 @@ from helpers.concurrency.model_checking import Model
 
 import cudasync as cs
 from cudasync.engine.hazards.history import History
-from cudasync.engine.host.resolved import Resolved
+from cudasync.engine.host.repeated_ops import Resolved
 from cudasync.engine.log.histories import MADE, history_of, let_rest
 
 Workers = Sequence[Callable[[], object]]

@@ -10,11 +10,11 @@ from helpers.graphs.placed_programs import placed_by
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.graph import sharing
+from cudasync.graph import executable_sharing
 from cudasync.graph.transfers import Transfer
 from cudasync.testing import explore
 
-FORWARDS = sharing.device_graph
+FORWARDS = executable_sharing.device_graph
 REGIONS = Transfer.regions.fget
 
 
@@ -117,7 +117,7 @@ def test_a_graph_gives_one_answer_in_every_order(program):
 
 @pytest.mark.parametrize("program", [diamond, operators])
 def test_an_edge_that_is_missing_is_found_where_the_usual_order_lets_it_pass(program, monkeypatch):
-    monkeypatch.setattr(sharing, "device_graph", without_the_last)
+    monkeypatch.setattr(executable_sharing, "device_graph", without_the_last)
     program()
     with pytest.raises(AssertionError):
         explore(program)

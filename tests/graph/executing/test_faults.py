@@ -11,7 +11,7 @@ import pytest
 
 import cudasync as cs
 from cudasync.engine.hazards.interval_map import Everywhere
-from cudasync.graph.candidates import Candidates
+from cudasync.graph.fault_candidates import Candidates
 
 # The offset in pages, far from any memory.
 FAR, NEAR = np.uint32(1 << 28), np.uint32(0)

@@ -15,11 +15,11 @@ from helpers.concurrency.thread_crew import held_by
 
 import cudasync as cs
 from cudasync.engine.hazards.variable import counted_together
-from cudasync.engine.host import resolved as resolving
-from cudasync.engine.host.resolved import Resolved
+from cudasync.engine.host import repeated_ops as resolving
+from cudasync.engine.host.repeated_ops import Resolved
 from cudasync.engine.log import histories
-from cudasync.graph.parts import calling
-from cudasync.graph.parts.calling import AT_ONCE, Calls
+from cudasync.graph.parts import call_loop
+from cudasync.graph.parts.call_loop import AT_ONCE, Calls
 
 PACKAGE = Path(cs.__file__).parent
 # Our bytecodes for a launch and its wait, in the thread that does both. Measured on Python 3.11. It
@@ -123,7 +123,7 @@ def test_a_function_beside_additions_finds_numpy_as_it_is():
 
 
 def test_a_place_that_is_one_off_is_found(monkeypatch):
-    monkeypatch.setattr(calling, "_FIRST_LINE", calling._FIRST_LINE + 1)
+    monkeypatch.setattr(call_loop, "_FIRST_LINE", call_loop._FIRST_LINE + 1)
     assert wrong_places("Python")
 
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
 import cudasync as cs
-from cudasync.graph import executable, shelf
-from cudasync.graph.shelf import Shelf
+from cudasync.graph import executable, executable_reuse
+from cudasync.graph.executable_reuse import Shelf
 
 turns = st.lists(st.integers(0, 1), min_size=2, max_size=10)
 some_programs = programs(max_steps=16, ordered=True).map(recordable)
@@ -182,7 +182,7 @@ def test_a_graph_that_is_changed_in_place_works_on_its_arguments(program, settin
 @pytest.mark.usefixtures("one_at_a_time")
 def test_changing_what_is_yet_to_be_launched_is_found(monkeypatch):
     """The planted bug: executables are changed while they are in use."""
-    monkeypatch.setattr(shelf._Lent, "is_back", True)
+    monkeypatch.setattr(executable_reuse._Lent, "is_back", True)
 
     @hypothesis_settings(
         max_examples=300,

@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import cudasync as cs
-from cudasync.graph.parts import host, spreading
+from cudasync.graph.parts import host, host_parallelism
 from cudasync.graph.passes import host as joining
 
 
@@ -24,7 +24,7 @@ def test_outcome_and_poison_are_eager_with_the_pass_on_and_off(
     without = () if is_on else ("host",)
     with monkeypatch.context() as patch:
         if is_spread:
-            patch.setattr(spreading, "LONG_S", 0.0)
+            patch.setattr(host_parallelism, "LONG_S", 0.0)
         assert not graph_differences(program, setting, 3, beside=True, without=without)
 
 
@@ -114,7 +114,7 @@ def test_what_others_need_in_between_is_no_chain():
 @pytest.mark.parametrize("is_spread", [False, True])
 def test_a_failure_in_a_chain_names_the_function_that_failed(is_spread, monkeypatch):
     if is_spread:
-        monkeypatch.setattr(spreading, "LONG_S", 0.0)
+        monkeypatch.setattr(host_parallelism, "LONG_S", 0.0)
     with cs.Engine() as engine:
         calls = []
         g, x = chain(4, calls, fails_at=2)

@@ -11,7 +11,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import cudasync as cs
-from cudasync.array.memory.idle import idle_bytes
+from cudasync.array.memory.free_lists import idle_bytes
 from cudasync.graph.passes import memory, packing
 
 # Sizes that no alignment divides, so that memory ends with its last byte.

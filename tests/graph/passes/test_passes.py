@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.graph.passes import PASSES, edges, fusion
+from cudasync.graph.passes import PASSES, fusion, transitive_reduction
 
 SIZE = 6
 COUNT = 3
@@ -145,7 +145,7 @@ def forgets_nodes_behind(nodes):
 
 def leaves_out_needed_edges(nodes):
     """The planted bug: each node waits only for the last of the nodes that it needs."""
-    made, said = edges.run(nodes)
+    made, said = transitive_reduction.run(nodes)
     for node in made:
         node.before = node.before[-1:]
     return made, said

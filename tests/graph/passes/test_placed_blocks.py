@@ -11,7 +11,7 @@ from helpers.graphs.placed_programs import SIZE, placed_by
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.graph.placement.pieces import everything
+from cudasync.graph.placement.memory_partition import everything
 
 pytestmark = pytest.mark.skipif(cs.device_count() < 2, reason="no second device")
 

@@ -22,7 +22,7 @@ from hypothesis.errors import Flaky
 import cudasync as cs
 from cudasync import xp
 from cudasync.graph.passes import PASSES
-from cudasync.graph.placement import blocks, costs, moves
+from cudasync.graph.placement import blocks, costs, rewriting
 
 pytestmark = pytest.mark.skipif(cs.device_count() < 2, reason="no second device")
 
@@ -47,7 +47,7 @@ def nothing_moved(self, piece, parts, source, target, node):
 def reads_alone(node):
     """The planted bug: a step that writes a part counts as writing the whole."""
     only_read, updated, _ = node.hazards[0]
-    return moves.named((*only_read, *updated))
+    return rewriting.named((*only_read, *updated))
 
 
 def none_written(node):
@@ -56,10 +56,10 @@ def none_written(node):
 
 
 PLANTED = {
-    "a move is left out": (moves.Placed, "_move", nothing_moved),
-    "a part that is left is not moved": (moves, "needed", reads_alone),
-    "old copies count as new": (moves, "written_by", none_written),
-    "nothing is brought back": (moves.Placed, "_bring_back", lambda self: None),
+    "a move is left out": (rewriting.Placed, "_move", nothing_moved),
+    "a part that is left is not moved": (rewriting, "needed", reads_alone),
+    "old copies count as new": (rewriting, "written_by", none_written),
+    "nothing is brought back": (rewriting.Placed, "_bring_back", lambda self: None),
     "nothing is moved at the edges of a block": (blocks.Edges, "entries", lambda *_: ()),
 }
 

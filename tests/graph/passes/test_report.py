@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cudasync as cs
-from cudasync.graph import figures
+from cudasync.graph import statistics
 from cudasync.graph.passes import PASSES
 
 LINE = re.compile(
@@ -41,7 +41,7 @@ def test_each_pass_says_its_figures_and_begins_with_those_of_the_one_before(grap
     assert [each[1] for each in found] == list(PASSES)
     for one, other in itertools.pairwise(found):
         assert one.group(3, 5, 7, 9) == other.group(2, 4, 6, 8)
-    first, last = figures.figures(graph.nodes), figures.figures(exe.nodes)
+    first, last = statistics.figures(graph.nodes), statistics.figures(exe.nodes)
     assert found[0].group(2, 4, 6) == tuple(map(str, first[:3]))
     assert found[-1].group(3, 5, 7) == tuple(map(str, last[:3]))
     assert last.nodes < first.nodes
@@ -59,8 +59,8 @@ def test_bytes_are_those_that_nodes_read_and_write():
     with cs.graph() as g:
         y = x * 2
         x += 1
-    assert [figures.bytes_of(node) for node in g.nodes] == [800, 800]
-    assert figures.figures(g.nodes)[:3] == (2, 1, 1600)
+    assert [statistics.bytes_of(node) for node in g.nodes] == [800, 800]
+    assert statistics.figures(g.nodes)[:3] == (2, 1, 1600)
     assert y.shape == (100,)
 
 
@@ -69,8 +69,8 @@ def test_an_estimate_is_that_of_places_side_by_side():
     with cs.graph() as g:
         x += 1
         y += 1
-    both = figures.figures(g.nodes).estimated_s
+    both = statistics.figures(g.nodes).estimated_s
     with cs.graph() as g:
         x += 1
         x += 1
-    assert figures.figures(g.nodes).estimated_s == pytest.approx(2 * both)
+    assert statistics.figures(g.nodes).estimated_s == pytest.approx(2 * both)

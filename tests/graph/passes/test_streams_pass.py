@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync.graph.device_graph import device_graph
-from cudasync.graph.figures import bytes_of, seconds_of
 from cudasync.graph.passes import PASSES, streams
+from cudasync.graph.statistics import bytes_of, seconds_of
 
 # The target and the operand of each step: places in a list of arrays of several sizes.
 STEPS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync.driver.arguments.argument_packing import Packing
-from cudasync.graph.aiming import Aim
+from cudasync.graph.retargeting import Aim
 from cudasync.graph.staging import Staged
 from cudasync.testing import HostLatch
 

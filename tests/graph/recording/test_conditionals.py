@@ -14,7 +14,7 @@ from hypothesis.errors import Flaky
 
 import cudasync as cs
 from cudasync.driver import Graph
-from cudasync.driver.graph import setting
+from cudasync.driver.graph import condition_setters
 from cudasync.driver.result import failure
 from cudasync.graph import device_graph
 
@@ -131,7 +131,7 @@ def test_poison_goes_through_a_block_of_a_device(x, flag):
 
 
 def test_a_driver_without_conditional_nodes_leaves_all_to_the_engine(x, flag, monkeypatch):
-    monkeypatch.setattr(setting, "driver_version", lambda: (12, 4))
+    monkeypatch.setattr(condition_setters, "driver_version", lambda: (12, 4))
     with cs.graph() as g:
         with g.cond(flag) as chosen:
             x += 1
@@ -229,7 +229,7 @@ def _done_first(control, condition, device):
     """The planted bug: a loop tests its condition after the first round."""
     first, again = QUESTIONS(control, condition, device)
     if control.name == "while_loop":
-        first = setting.begin(condition, cs.DeviceBuffer(4, device), 1)
+        first = condition_setters.begin(condition, cs.DeviceBuffer(4, device), 1)
     return first, again
 
 
@@ -244,7 +244,7 @@ PLANTED = {
     "one round more": (
         device_graph,
         "begin",
-        lambda condition, counter, times: setting.begin(condition, counter, times + 1),
+        lambda condition, counter, times: condition_setters.begin(condition, counter, times + 1),
     ),
     "a loop is asked behind its first round": (device_graph, "_questions", _done_first),
     "one body for the other": (Graph, "add_conditional", _swapped),

@@ -20,8 +20,8 @@ from hypothesis.errors import Flaky
 
 from cudasync.engine.hazards.damage import Damage
 from cudasync.graph.control import Cond, Repeat, WhileLoop, accesses
+from cudasync.graph.control.execution import Run
 from cudasync.graph.control.flag import Flag
-from cudasync.graph.control.running import Run
 
 # With conditional nodes of the driver, and with the engine alone.
 ways = st.sampled_from([(), ("conditionals",)])

@@ -9,7 +9,7 @@ import pytest
 from helpers.driver.call_counts import counted_calls
 
 import cudasync as cs
-from cudasync.graph.parts import over, spreading
+from cudasync.graph.parts import completion_variables, host_parallelism
 from cudasync.testing import HostLatch
 
 
@@ -115,7 +115,7 @@ def test_an_op_of_a_launch_is_over_when_all_is_though_some_of_it_writes_nothing(
 
 
 def test_so_it_is_where_host_functions_are_spread(monkeypatch):
-    monkeypatch.setattr(spreading, "LONG_S", 0.0)
+    monkeypatch.setattr(host_parallelism, "LONG_S", 0.0)
     gate, ran, is_red = threading.Event(), [], []
 
     def waits():
@@ -160,6 +160,6 @@ def test_a_failure_of_what_writes_nothing_is_the_launchs():
 
 
 def test_a_launch_without_these_variables_is_found(monkeypatch):
-    monkeypatch.setattr(over, "is_silent", lambda accesses: False)
+    monkeypatch.setattr(completion_variables, "is_silent", lambda accesses: False)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_an_op_of_a_launch_is_over_when_all_is_though_some_of_it_writes_nothing()

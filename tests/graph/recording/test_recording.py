@@ -12,7 +12,7 @@ from helpers.driver.call_counts import counted_calls
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.graph.parts import spreading
+from cudasync.graph.parts import host_parallelism
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_a_graph_is_shown(x):
 
 
 def test_functions_that_take_long_are_spread_over_workers_and_fail_as_eagerly(monkeypatch):
-    monkeypatch.setattr(spreading, "LONG_S", 0.0)
+    monkeypatch.setattr(host_parallelism, "LONG_S", 0.0)
     a, b, ran = cs.Var("a"), cs.Var("b"), []
     gate, is_red = threading.Barrier(2), []
 
@@ -244,7 +244,7 @@ def test_what_was_found_to_take_long_is_spread_from_then_on():
         ops = [executable.launch() for _ in range(2)]
         assert begun.wait(60)
         since = perf_counter()
-        while perf_counter() - since < 4 * spreading.LONG_S:
+        while perf_counter() - since < 4 * host_parallelism.LONG_S:
             assert not ops[0].finished
         opened.set()
         cs.waitall()

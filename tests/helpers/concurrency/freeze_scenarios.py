@@ -18,7 +18,7 @@ from helpers.concurrency.freeze_test import Scenario
 
 import cudasync as cs
 from cudasync.engine.hazards.variable import resolve_one
-from cudasync.engine.host import at_once
+from cudasync.engine.host import inline_execution
 from cudasync.errors import ClosedError
 
 
@@ -132,7 +132,7 @@ class PushesShortOp(PushesOnArrays):
         regions = [resolve_one(each, "reads") for each in (self.x, self.y)]
         accesses = (regions[0],), (), (regions[1],)
         with freezer:
-            self.ops["one"] = at_once.push(
+            self.ops["one"] = inline_execution.push(
                 self.engine, lambda: self.ran.append("one"), accesses, "one", sys._getframe()
             )
 

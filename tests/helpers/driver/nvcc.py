@@ -20,10 +20,10 @@ PROGRAMS = ROOT / "tests" / "softgpu" / "native" / "programs"
 @cache
 def nvcc() -> list[str] | None:
     """The nvcc command that the suite of native programs finds; None without nvcc."""
-    program = "import json, native_compiler; print(json.dumps(native_compiler.nvcc_command()))"
+    program = "import json, bench.suites.native_compiler as c; print(json.dumps(c.nvcc_command()))"
     said = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=ROOT / "bench",
+        cwd=ROOT,
         check=True,
         capture_output=True,
         text=True,

@@ -18,12 +18,12 @@ from cudasync.array.steps import on_host, step
 from cudasync.driver.kernels.launch_sequences import LaunchSequence
 from cudasync.engine.batch import host
 from cudasync.engine.batch.union import Union
-from cudasync.engine.device import completion, following, in_doubt, issuing, launching
+from cudasync.engine.device import completion, device_push, in_doubt, issue, stream_affinity
 from cudasync.engine.device.timeline import Timeline
-from cudasync.engine.hazards.cover import Cover
+from cudasync.engine.hazards.byte_ranges import Cover
 from cudasync.engine.hazards.history import History
 from cudasync.engine.hazards.interval_map import IntervalMap, Region
-from cudasync.engine.host import at_once, worker
+from cudasync.engine.host import inline_execution, worker
 from cudasync.engine.log import histories
 from cudasync.engine.op_classes import DeviceOp, FullOp, PlainOp
 
@@ -137,7 +137,7 @@ def _host_plan_without(module: Any, word: str) -> Callable[[], Any]:
 
 def _short_op_without(word: str) -> Callable[..., cs.Op]:
     """A push of a short op on the CPU that drops its reads or its writes."""
-    push = at_once.push
+    push = inline_execution.push
 
     def forget(engine, fn, regions, *rest) -> cs.Op:
         only_read, updated, written = regions
@@ -163,8 +163,8 @@ _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
     # Inside the engine.
     "a launch forgets what it reads": ((histories, "find", _without_reads),),
     "a launch is taken to be behind all streams": (
-        (following, "_is_behind", lambda timeline, before: True),
-        (launching, "beside", lambda point, before, group: group.choose(before)),
+        (stream_affinity, "_is_behind", lambda timeline, before: True),
+        (device_push, "beside", lambda point, before, group: group.choose(before)),
     ),
     "a batch is taken for its first step": ((Union, "add", _first_of_all),),
     "a batch needs what it writes itself": (
@@ -179,7 +179,7 @@ _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
         (IntervalMap, "write", lambda self, region, state: None),
     ),
     "poison is dropped": (
-        (issuing, "poison", lambda *_: None),
+        (issue, "poison", lambda *_: None),
         (worker, "poison", lambda *_: None),
     ),
 }
@@ -197,11 +197,15 @@ _BUGS |= {
     "an operator on the CPU forgets what it writes": (
         (host_plan, "current_engine", _host_plan_without(host_plan, "writes")),
     ),
-    "a short op on the CPU forgets what it reads": ((at_once, "push", _short_op_without("reads")),),
-    "a short op on the CPU forgets what it writes": (
-        (at_once, "push", _short_op_without("writes")),
+    "a short op on the CPU forgets what it reads": (
+        (inline_execution, "push", _short_op_without("reads")),
     ),
-    "a short op on the CPU is always clear": ((at_once, "is_clear", lambda op, epoch: True),),
+    "a short op on the CPU forgets what it writes": (
+        (inline_execution, "push", _short_op_without("writes")),
+    ),
+    "a short op on the CPU is always clear": (
+        (inline_execution, "is_clear", lambda op, epoch: True),
+    ),
     "a step on the CPU forgets what it reads": (
         (on_host, "current_engine", _host_plan_without(on_host, "reads")),
     ),

@@ -40,7 +40,7 @@ from helpers.engine_programs.steps import (
 )
 
 import cudasync as cs
-from cudasync.array.elementwise.compiling import kernel_for
+from cudasync.array.elementwise.compilation import kernel_for
 from cudasync.array.elementwise.operations import OPERATIONS
 from cudasync.array.expressions.kernel import LayoutClass
 from cudasync.array.expressions.tree import Input, apply

@@ -18,7 +18,7 @@ from helpers.repository.checkout import ROOT
 from cudasync.errors import PtxError
 from cudasync.ptx import ir, parse
 from cudasync.ptx.opcodes import OPCODES
-from cudasync.ptx.operand_types import misfit
+from cudasync.ptx.parsing.operand_types import misfit
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.semantics.instruction_validity import _MODIFIERS as MODIFIERS
 

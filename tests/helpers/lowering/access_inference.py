@@ -5,7 +5,7 @@ from __future__ import annotations
 from helpers.ptx_generators.kernel_frame import kernel
 
 from cudasync.ptx import parse
-from cudasync.ptx.access import analyse
+from cudasync.ptx.access_analysis.accesses import analyse
 
 
 def inferred(body, count=1, before=""):

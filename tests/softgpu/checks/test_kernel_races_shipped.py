@@ -10,18 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import softgpu_kernels
-from harness import Session
 from helpers.lowering import bare_launch
-from softgpu_work import all_work
 
+from bench.harness.measurement import Session
+from bench.softgpu import kernels
+from bench.softgpu.work import all_work
 from cudasync.ptx import parse
 from cudasync.softgpu.core.checks.thread_races import ThreadRaces
 from cudasync.softgpu.interface.access_recording import Recording
 from cudasync.softgpu.interface.launch import AllocationSnapshot, Launch, OutcomeKind
 from cudasync.softgpu.jit import compile_module
 
-BENCH = Path("bench/softgpu_kernels.ptx")
+BENCH = Path("bench/softgpu/kernels.ptx")
 WORK = sorted(each.case for each in all_work(Session(small=True)))
 SHIPPED = sorted(each.stem for each in Path("ptx/kernels").glob("*.ptx") if each.stem != "latch")
 # Kernels that need more than one thread for an element.
@@ -59,7 +59,7 @@ def test_the_threads_of_a_kernel_of_the_bench_do_not_race(case):
     kernel = compile_module(parse(text), record=True, races=True).kernels[work.kernel]
     values = [each if isinstance(each, np.ndarray) else each.tobytes() for each in work.arguments]
     arrays = [each for each in work.arguments if isinstance(each, np.ndarray)]
-    assert races(kernel, work.grid, softgpu_kernels.BLOCKS[work.kernel], values, arrays) == []
+    assert races(kernel, work.grid, kernels.BLOCKS[work.kernel], values, arrays) == []
 
 
 @pytest.mark.sampled(6)

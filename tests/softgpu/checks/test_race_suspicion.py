@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import softgpu_kernels
 from helpers.driver.nvrtc import needs_nvrtc
 
+from bench.softgpu import kernels as softgpu_kernels
 from cudasync.ptx import parse
 from cudasync.softgpu.core.checks.race_suspicion import Suspicion
 from cudasync.softgpu.jit import compile_module

@@ -14,7 +14,7 @@ from helpers.driver.call_results import ok
 
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
-from cudasync.ptx.lexer import split
+from cudasync.ptx.parsing.lexer import split
 from cudasync.softgpu.core.linking import LinkError, link
 from cudasync.softgpu.core.linking.device_runtime import RUNTIME_PTX
 from cudasync.softgpu.core.linking.ptx_statements import statements

@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 import pytest
-import softgpu_kernels
 from helpers.lowering.assembly import Code, assembly, functions
 from helpers.lowering.jit_launch import compiled, corpus, run
 
+from bench.softgpu import kernels
 from cudasync.ptx import parse
 from cudasync.softgpu.jit import compile_module
 from cudasync.softgpu.jit.block_loop import parallel_regions
@@ -123,7 +123,7 @@ def segments_of(text):
 
 @pytest.fixture(scope="module")
 def bench():
-    return compile_module(parse(softgpu_kernels.TEXT.read_text()), memcheck=False)
+    return compile_module(parse(kernels.TEXT.read_text()), memcheck=False)
 
 
 @pytest.mark.parametrize(
@@ -143,14 +143,14 @@ def bench():
     ],
 )
 def test_a_kernel_has_a_segment_for_each_stop_and_one_to_begin_with(bench, name, count):
-    text = text_of(bench, name, softgpu_kernels.BLOCKS[name])
+    text = text_of(bench, name, kernels.BLOCKS[name])
     assert len(segments_of(text)) == count
     assert ("@warp(" in text) == (count == 0)
 
 
 @pytest.mark.parametrize("name", ["scan", "matmul16", "transpose"])
 def test_the_loops_over_warps_call_nothing_where_every_lane_is_there(bench, name):
-    whole = assembly(text_of(bench, name, softgpu_kernels.BLOCKS[name]))
+    whole = assembly(text_of(bench, name, kernels.BLOCKS[name]))
     for each in functions(whole):
         if each.startswith("segment"):
             code = Code(whole, each)
@@ -218,7 +218,7 @@ def test_kernels_whose_barriers_count_have_no_segments():
 @pytest.mark.parametrize(("name", "most"), [("scan", 320), ("matmul16", 192), ("block_sum", 192)])
 def test_the_frames_of_a_block_leave_room_in_the_first_cache(bench, name, most):
     kernel = bench.kernels[name]
-    assert kernel.text(kernel.variant(softgpu_kernels.BLOCKS[name])).frame_bytes <= most
+    assert kernel.text(kernel.variant(kernels.BLOCKS[name])).frame_bytes <= most
 
 
 def test_registers_share_places_in_a_frame_unless_they_live_together():
@@ -333,7 +333,7 @@ def test_nobody_asked_where_somebody_should_be_shows(monkeypatch):
     ],
 )
 def test_only_where_warps_keep_step_they_are_asked_where_they_wait(bench, name, asking):
-    assert asks(text_of(bench, name, softgpu_kernels.BLOCKS[name])) == asking
+    assert asks(text_of(bench, name, kernels.BLOCKS[name])) == asking
 
 
 @pytest.mark.parametrize(

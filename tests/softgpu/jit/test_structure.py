@@ -12,9 +12,9 @@ import re
 from typing import NamedTuple
 
 import pytest
-import softgpu_kernels
 from helpers.lowering.assembly import Code, assembly, functions
 
+from bench.softgpu import kernels
 from cudasync.ptx import parse
 from cudasync.softgpu.jit import compile_module
 from cudasync.softgpu.jit.machine_code import codegen
@@ -65,12 +65,12 @@ SPILLS = {
 @functools.cache
 def kernel_text(name: str, *, memcheck: bool):
     """The lowered text of a kernel for the bench's block shape."""
-    return variant_text(module(memcheck=memcheck).kernels[name], softgpu_kernels.BLOCKS[name])
+    return variant_text(module(memcheck=memcheck).kernels[name], kernels.BLOCKS[name])
 
 
 @functools.cache
 def module(*, memcheck: bool):
-    return compile_module(parse(softgpu_kernels.TEXT.read_text()), memcheck=memcheck)
+    return compile_module(parse(kernels.TEXT.read_text()), memcheck=memcheck)
 
 
 def variant_text(kernel, block):
@@ -106,11 +106,11 @@ def test_a_kernel_has_its_width_and_no_access_lane_by_lane_that_it_need_not(name
 
 
 def test_the_table_has_every_kernel_of_the_bench():
-    assert set(KERNELS) == set(softgpu_kernels.BLOCKS) == set(module(memcheck=True).kernels)
+    assert set(KERNELS) == set(kernels.BLOCKS) == set(module(memcheck=True).kernels)
 
 
 def test_a_kernel_compiled_for_the_worst_is_seen_to_gather():
-    text = softgpu_kernels.TEXT.read_text()
+    text = kernels.TEXT.read_text()
     worst = compile_module(parse(text), assume_varying=True).kernels["saxpy"]
     variant, found_text = variant_text(worst, (256, 1, 1))
     found = structure_of(variant, found_text.text)
@@ -176,7 +176,7 @@ def test_of_loops_in_loops_the_inner_one_counts_and_not_what_is_beside_a_call():
 
 
 def test_llvm_runs_its_passes_once_for_a_kernel_however_often_it_is_loaded_and_launched():
-    text = softgpu_kernels.TEXT.read_text().replace("scan", "only_here")
+    text = kernels.TEXT.read_text().replace("scan", "only_here")
     before = codegen.counts["compiled"]
     first = compile_module(parse(text)).kernels["only_here"].prepare((1024, 1, 1))
     made = codegen.counts["compiled"] - before

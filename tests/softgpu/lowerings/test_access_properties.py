@@ -28,17 +28,16 @@ from helpers.ptx_generators.pointer_programs import (
 from hypothesis import Phase, note, settings
 from hypothesis import given as given_by
 
-from cudasync.ptx import (
-    access,
-    access_flow,
-    access_moves,
-    access_origins,
-    access_settling,
-    access_steps,
-    ir,
-    parse,
+from cudasync.ptx import ir, parse
+from cudasync.ptx.access_analysis import (
+    accesses,
+    fixed_point,
+    flow_graph,
+    origins,
+    pointer_arithmetic,
+    transfer_functions,
 )
-from cudasync.ptx.access import Access
+from cudasync.ptx.access_analysis.accesses import Access
 from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.interface.launch import OutcomeKind
 
@@ -59,7 +58,7 @@ class Ran:
 
     def excesses(self) -> list[str]:
         """The accesses that the program made and the analysis did not infer."""
-        inferred = access.analyse(self.module, "k")
+        inferred = accesses.analyse(self.module, "k")
         admitted = [*given(inferred), inferred.symbols.get("table", Access.VALUE)]
         *reals, outside = self.real
         found = [
@@ -73,7 +72,7 @@ class Ran:
         return found
 
 
-def given(inferred: access.KernelAccess) -> list[Access]:
+def given(inferred: accesses.KernelAccess) -> list[Access]:
     """The inferred access of each of `PARAMETERS`."""
     fields = {each.offset: each.access for each in inferred.fields[2]}
     return [*inferred.parameters[:2], *(fields.get(each, Access.VALUE) for each in (8, 16))]
@@ -158,7 +157,7 @@ def test_a_sample_of_programs_is_worth_something():
     ran = sample()
     assert not [line for each in ran for line in each.excesses()]
     assert sum(each.is_done for each in ran) > 0.9 * len(ran)
-    inferred = Counter(a for each in ran for a in given(access.analyse(each.module, "k")))
+    inferred = Counter(a for each in ran for a in given(accesses.analyse(each.module, "k")))
     assert all(inferred[each] > 10 for each in Access)
     real = Counter(found.as_access for each in ran for found in each.real)
     assert all(real[each] > 10 for each in Access if each is not Access.UNKNOWN)
@@ -191,13 +190,13 @@ def _ignore(opcode):
     """The analysis ignores instructions of this opcode."""
 
     def plant(patch):
-        real = access_steps.StepWriter._instruction
+        real = transfer_functions.StepWriter._instruction
 
         def instruction(self, each):
             if each.opcode != opcode:
                 real(self, each)
 
-        patch.setattr(access_steps.StepWriter, "_instruction", instruction)
+        patch.setattr(transfer_functions.StepWriter, "_instruction", instruction)
 
     return plant
 
@@ -206,7 +205,7 @@ def _drop_an_arm(opcode, arm):
     """The analysis ignores one source operand of this opcode."""
 
     def plant(patch):
-        real = access_steps.StepWriter._slots
+        real = transfer_functions.StepWriter._slots
 
         def slots(self, operands):
             operands = list(operands)
@@ -215,7 +214,7 @@ def _drop_an_arm(opcode, arm):
                 del operands[arm]
             return real(self, operands)
 
-        patch.setattr(access_steps.StepWriter, "_slots", slots)
+        patch.setattr(transfer_functions.StepWriter, "_slots", slots)
 
     return plant
 
@@ -225,9 +224,9 @@ def _accesses_as(change):
 
     def plant(patch):
         def make(address, reads, writes, *others, **named):
-            return access_flow.MemoryAccess(address, *change(reads, writes), *others, **named)
+            return flow_graph.MemoryAccess(address, *change(reads, writes), *others, **named)
 
-        patch.setattr(access_steps, "MemoryAccess", make)
+        patch.setattr(transfer_functions, "MemoryAccess", make)
 
     return plant
 
@@ -237,7 +236,7 @@ def _set(place, name, value):
 
 
 def _spoil_what_a_multiply_add_adds(patch):
-    for place in (access_moves, access_steps):
+    for place in (pointer_arithmetic, transfer_functions):
         patch.setattr(place, "is_float", lambda each: each.opcode == "mad")
 
 
@@ -250,7 +249,7 @@ def _first_field(self, function, name, start, size):
 
 
 def _only_words(index, parameter):
-    return [access_flow.Origin(parameter.name, index, 0, is_pointer_like=parameter.size == 8)]
+    return [flow_graph.Origin(parameter.name, index, 0, is_pointer_like=parameter.size == 8)]
 
 
 def _follow_nothing(self, address, line):
@@ -258,14 +257,14 @@ def _follow_nothing(self, address, line):
 
 
 def _one_pass(flow):
-    access_settling._pass(flow)
+    fixed_point._pass(flow)
 
 
 def _lose_nothing(self, values, why):
     pass
 
 
-JOINED = access_moves.joined_elements
+JOINED = pointer_arithmetic.joined_elements
 PLANTED = {
     "loads are ignored": _ignore("ld"),
     "stores are ignored": _ignore("st"),
@@ -279,30 +278,32 @@ PLANTED = {
     "a load is seen as a store": _accesses_as(lambda reads, writes: (False, reads or writes)),
     "an atomic is seen as a store": _accesses_as(lambda r, w: (r and not w, w)),
     "an atomic is seen as a load": _accesses_as(lambda r, w: (r, w and not r)),
-    "min spoils a pointer": _set(access_moves, "_SPOILS", access_moves._SPOILS | {"min"}),
+    "min spoils a pointer": _set(
+        pointer_arithmetic, "_SPOILS", pointer_arithmetic._SPOILS | {"min"}
+    ),
     "a reduction over lanes spoils a pointer": _set(
-        access_moves, "_SPOILS", access_moves._SPOILS | {"redux"}
+        pointer_arithmetic, "_SPOILS", pointer_arithmetic._SPOILS | {"redux"}
     ),
     "what a multiply-add adds is multiplied": _spoil_what_a_multiply_add_adds,
-    "a shift up is always an index": _set(access_moves, "_LEAST_FAR_SHIFT", 65),
-    "a float is never a pointer": _set(access_moves, "_CARRIES", frozenset({"mov"})),
-    "one pass is taken for all": _set(access, "settle", _one_pass),
-    "what cannot be followed is forgotten": _set(access._Marks, "_lose", _lose_nothing),
-    "pieces are never joined": _set(access_origins.Origins, "as_joined", _as_it_was),
+    "a shift up is always an index": _set(pointer_arithmetic, "_LEAST_FAR_SHIFT", 65),
+    "a float is never a pointer": _set(pointer_arithmetic, "_CARRIES", frozenset({"mov"})),
+    "one pass is taken for all": _set(accesses, "settle", _one_pass),
+    "what cannot be followed is forgotten": _set(accesses._Marks, "_lose", _lose_nothing),
+    "pieces are never joined": _set(origins.Origins, "as_joined", _as_it_was),
     "a shift down leaves a piece": _set(
-        access_steps, "leaves_a_piece", lambda each: each.opcode == "shr"
+        transfer_functions, "leaves_a_piece", lambda each: each.opcode == "shr"
     ),
     "a mask leaves a piece": _set(
-        access_steps, "leaves_a_piece", lambda each: each.opcode == "and"
+        transfer_functions, "leaves_a_piece", lambda each: each.opcode == "and"
     ),
-    "one field is taken for another": _set(access_flow.Flow, "part", _first_field),
-    "pointers from memory are given ones": _set(access._Marks, "_follow", _follow_nothing),
+    "one field is taken for another": _set(flow_graph.Flow, "part", _first_field),
+    "pointers from memory are given ones": _set(accesses._Marks, "_follow", _follow_nothing),
     "what is inserted stays an index": _set(
-        access_steps,
+        transfer_functions,
         "joined_elements",
         lambda each: ([], []) if each.opcode == "bfi" else JOINED(each),
     ),
-    "a struct is no pointer": _set(access_flow, "_origins_of", _only_words),
+    "a struct is no pointer": _set(flow_graph, "_origins_of", _only_words),
 }
 
 

@@ -11,9 +11,9 @@ from helpers.lowering import bare_launch
 from helpers.lowering.recorded_launch import excesses, record
 from helpers.ptx_generators.kernel_frame import kernel
 
-from cudasync.array.shipped import kernel_file
+from cudasync.array.kernels.bundled_ptx import kernel_file
 from cudasync.ptx import parse
-from cudasync.ptx.access import Access, analyse
+from cudasync.ptx.access_analysis.accesses import Access, analyse
 from cudasync.softgpu import jit, oracle
 
 ROOM = Path(kernel_file("saxpy")).parent

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cudasync as cs
-from cudasync.array import staging
+from cudasync.array.copies import staging
 from cudasync.driver.memory.device_memory import held_by_software
 from cudasync.softgpu.core.machine import Machine
 from cudasync.softgpu.core.memory.allocation_table import MemoryKind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import TYPE_CHECKING, Final
 
 from cudasync.ptx.types import StateSpace
@@ -31,6 +32,8 @@ _ATTRIBUTE_VALUE_OFFSET: Final = 8
 # CUfunction_attribute.
 _MAX_DYNAMIC_SHARED: Final = 8
 _CARVEOUT: Final = 9
+
+_NUMBER: Final = re.compile(r"\d+")
 
 _string_at = ctypes.string_at
 
@@ -194,7 +197,8 @@ def _read_attribute(attribute: int, is_cooperative: bool) -> bool:
 def _attribute(function: Function, attribute: int) -> int:
     kernel = function.kernel
     module = function.module
-    version = module.text.version
+    # The virtual architecture, as CUB reads it: 80 for compute_80.
+    architecture = _NUMBER.search(module.text.target)
     capability = function.module.context.device.capability
     values = {
         0: kernel.max_threads,
@@ -202,7 +206,7 @@ def _attribute(function: Function, attribute: int) -> int:
         2: sum(v.size for v in module.compiled.variables if v.space is StateSpace.CONST),
         3: kernel.local_bytes,
         4: 32,
-        5: version[0] * 10 + version[1],
+        5: int(architecture[0]) if architecture else 0,
         6: capability.major * 10 + capability.minor,
         7: 0,
         _MAX_DYNAMIC_SHARED: function.dynamic_shared_limit,

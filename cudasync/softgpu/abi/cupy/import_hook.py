@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from contextlib import nullcontext
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_loader
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 _ROOM: Final = "cudasync.softgpu.abi.cupy"
 _PACKAGES: Final = ("cupy", "cupy_backends", "cupyx")
 _RUNTIME: Final = "cupy_backends.cuda.api.runtime"
-_AMENDED: Final = {"cupy.cuda.cub": "cub", "cupy.random._generator_api": "random.generator_api"}
+_CUSPARSE: Final = "cupy_backends.cuda.libs.cusparse"
+_AMENDED: Final = {
+    "cupy.cuda.cub": "cub",
+    "cupy.random._generator_api": "random.generator_api",
+    _CUSPARSE: "cusparse",
+}
 _ASKING: Final = ("cupy.cuda", "cupy_backends.cuda.libs")
 """The packages that load a library before they import the module that is linked with it."""
 _LINKED: Final = ("cupy_backends.cuda.libs.", "cupy.cuda.cufft")
@@ -96,7 +102,9 @@ class _Amended:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
+        is_searching = module.__name__ == _CUSPARSE
+        with _libraries().loaded("cusparse") if is_searching else nullcontext():
+            self._loader.exec_module(module)
         self._amend(module)
 
 

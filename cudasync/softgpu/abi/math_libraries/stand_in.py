@@ -89,6 +89,7 @@ class StandIn:
             path = Path(folder) / soname
             path.write_bytes(stub.image)
             library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+        self.handle = library._handle
         self._slots = Slots(stub, base_of(library, stub), count, constants)
         for name in names:
             letters, call = calls.get(name, ("", self._refusal(name)))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cudasync.ptx.access import analyse
+from cudasync.ptx.access_analysis.accesses import analyse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cudasync.ptx.access import KernelAccess
+    from cudasync.ptx.access_analysis.accesses import KernelAccess
     from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch
     from cudasync.softgpu.core.memory.allocation_table import Allocation
     from cudasync.softgpu.core.modules.modules import Function

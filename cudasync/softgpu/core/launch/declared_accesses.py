@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from cudasync.ptx.access import analyse
+from cudasync.ptx.access_analysis.accesses import analyse
 from cudasync.softgpu.core.driver_types.result_codes import ASSERT, NOT_PERMITTED, DriverFailure
 from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch
 from cudasync.softgpu.core.launch.undeclared_access import Access, sentence

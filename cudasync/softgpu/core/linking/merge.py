@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
-from cudasync.ptx.lexer import decode, split
+from cudasync.ptx.parsing.lexer import decode, split
 from cudasync.softgpu.core.linking.device_runtime import PROVIDED, RUNTIME_PTX
 from cudasync.softgpu.core.linking.ptx_statements import Statement, Strength, statements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudasync.ptx.lexer import Words
+    from cudasync.ptx.parsing.lexer import Words
 
 # Functions that a program may call without linking a library.
 _BUILT_IN: Final = frozenset(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from cudasync.ptx.parse_function import STATEMENT_STARTS
+from cudasync.ptx.parsing.function import STATEMENT_STARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

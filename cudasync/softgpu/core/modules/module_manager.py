@@ -177,7 +177,7 @@ class ModuleManager:
         if found is None:
             return None
         machine.capability.check_target(found.target)
-        return Source(image, found.version), found.compiled
+        return Source(image, found.target), found.compiled
 
     def _compiled_now(self, image: bytes) -> tuple[Source, CompiledModule]:
         source, machine = parse(image), self._machine
@@ -186,7 +186,7 @@ class ModuleManager:
             source, memcheck=machine.memcheck, record=machine.record, image=image
         )
         check_sizes(source, compiled)
-        return Source(image, source.version, source), compiled
+        return Source(image, source.target, source), compiled
 
     def recordable(
         self,

@@ -29,15 +29,13 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """PTX of a `version` as it was loaded; `parsed` parses it at first use."""
+    """PTX for a `target` as it was loaded; `parsed` parses it at first use."""
 
-    __slots__ = ("_image", "_parsed", "version")
+    __slots__ = ("_image", "_parsed", "target")
 
-    def __init__(
-        self, image: bytes, version: tuple[int, int], parsed: ir.Module | None = None
-    ) -> None:
+    def __init__(self, image: bytes, target: str, parsed: ir.Module | None = None) -> None:
         self._image = image
-        self.version = version
+        self.target = target
         self._parsed = parsed
 
     @property

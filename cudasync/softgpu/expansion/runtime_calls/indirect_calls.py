@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cudasync.ptx.ir import Function, Instruction, Module, Operand, Variable
-    from cudasync.ptx.parse_variables import Initial
+    from cudasync.ptx.parsing.variables import Initial
     from cudasync.softgpu.expansion.rewriter import Parts
 
 T = ScalarType

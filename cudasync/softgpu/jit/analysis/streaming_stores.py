@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.ptx.access import Access, analyse
+from cudasync.ptx.access_analysis.accesses import Access, analyse
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.jit.kernel_abi.kernel_text import Nontemporal
 from cudasync.softgpu.jit.transforms.natural_loops import any_in_loop

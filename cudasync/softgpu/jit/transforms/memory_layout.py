@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.layout import layout
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.interface.reserved_shared_memory import bytes_before
+from cudasync.softgpu.semantics.shared_variables import shared_of_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,8 +67,8 @@ class Shared:
 
 def shared_layout(module: ir.Module, parts: Sequence[ir.Function]) -> Shared:
     """Lay out the shared window of a kernel and its functions."""
-    everywhere = [*module.variables, *(each for part in parts for each in part.variables)]
-    variables = [each for each in everywhere if each.space is StateSpace.SHARED]
+    own = [each for part in parts for each in part.variables if each.space is StateSpace.SHARED]
+    variables = [*shared_of_module(module, parts), *own]
     shared, static_bytes = layout([each for each in variables if each.count])
     dynamic = -(-static_bytes // _ALIGNMENT) * _ALIGNMENT
     shared |= {each.name: dynamic for each in variables if not each.count}

@@ -16,7 +16,8 @@ from cudasync.softgpu.oracle.emission.activation_record import LOCAL_OFFSET
 from cudasync.softgpu.oracle.emission.local_frames import LocalFrames
 from cudasync.softgpu.oracle.emission.special_registers import block_field
 from cudasync.softgpu.oracle.emission.state_records import BlockState, ThreadState
-from cudasync.softgpu.semantics.memory_visibility import may_wait, with_callers
+from cudasync.softgpu.semantics.memory_visibility import callee, may_wait, with_callers
+from cudasync.softgpu.semantics.shared_variables import shared_of_module
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Function, Instruction, Module, Variable
@@ -51,7 +52,7 @@ class Places:
         self._space |= {(f.name, r.name): S.PARAM for f in functions for r in f.results}
         offsets, self.parameter_bytes = layout(kernel.parameters)
         self._offset |= {(kernel.name, name): offset for name, offset in offsets.items()}
-        shared = [(scope, v) for scope, v in scoped if v.space is S.SHARED]
+        shared = self._shared(module, scoped)
         size = self._lay_out([(scope, v) for scope, v in shared if not v.is_extern])
         dynamic = [(scope, v) for scope, v in shared if v.is_extern]
         if dynamic:
@@ -66,6 +67,26 @@ class Places:
             self._offset[scope, v.name] += self.reserved_shared_bytes
         self.frames = LocalFrames(module, kernel, self._functions)
         self.local_bytes = self.frames.thread_bytes
+
+    def _shared(
+        self, module: Module, scoped: list[tuple[str, Variable]]
+    ) -> list[tuple[str, Variable]]:
+        """The shared variables that the kernel and the functions that it reaches can name."""
+        shared = [(scope, v) for scope, v in scoped if v.space is S.SHARED]
+        # Functions that the kernel cannot reach are emitted as well, and never run.
+        self._offset |= {(scope, v.name): 0 for scope, v in shared}
+        reached = {self._function.name: self._function}
+        waiting = [self._function]
+        while waiting:
+            body = waiting.pop().body
+            if any(each.opcode == "call" and callee(each) is None for each in body):
+                reached = self._functions
+                break
+            found = [self._functions[name] for name in map(callee, body) if name in self._functions]
+            waiting += [each for each in found if each.name not in reached]
+            reached |= {each.name: each for each in found}
+        own = shared_of_module(module, reached.values())
+        return [(scope, v) for scope, v in shared if scope in reached or v in own]
 
     def _lay_out(self, scoped: list[tuple[str, Variable]]) -> int:
         """Lay out variables in sequence, each at its alignment; return the total size."""

@@ -1,0 +1,1 @@
+"""Benches: the programs that a user starts, and a room for what the programs of a subject share."""

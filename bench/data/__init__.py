@@ -1,0 +1,1 @@
+"""Data: photographs, and ways to decode them into batches."""

@@ -1,0 +1,1 @@
+"""Engine: workloads of host ops, and the engines that run them, ours and others."""

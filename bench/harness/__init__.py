@@ -1,0 +1,1 @@
+"""Harness: contenders in; out, ratios of one process, judged by goals, as tables and JSON."""

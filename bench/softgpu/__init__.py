@@ -1,0 +1,1 @@
+"""Software GPU: kernels and their work in; out, times beside other libraries, compile times."""

@@ -1,0 +1,251 @@
+"""A folder of CUDA C++ programs, compiled and run on the software GPU.
+
+    python bench/suites/native_suite.py FOLDER                every program under it
+    python bench/suites/native_suite.py FOLDER reduce scan    those with one of these in it
+    python bench/suites/native_suite.py FOLDER --json FILE    and keep what came of each program
+    python bench/suites/native_suite.py FOLDER --part 3/12    the third of twelve parts
+    python bench/suites/native_suite.py FOLDER --sample 100   a hundred of those that may build
+    python bench/suites/native_suite.py FOLDER --builds DIR   keep what is built, and build it once
+    python bench/suites/native_suite.py - --table FILE        what such a file says; nothing is run
+
+A program is a folder with sources (`native_programs.py`). nvcc compiles it to PTX, with the
+libraries of `cudasync native`. It passes if it ends with status 0, says that its answer is right,
+and says nothing of a failure. One that says nothing of its answer is skipped, and so is one that
+does not build, lacks a file, or is made for another library. What the software GPU refuses by name
+is counted apart. The deadline is processor time, so that other work on the machine does not change
+what comes of a program. Exit status: 0 if every program passed or was skipped, else 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# The checkout's own `bench` and cudasync are imported, from whatever folder this is started.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import re
+import resource
+import signal
+import subprocess
+import tempfile
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from bench.checkout import ROOT
+from bench.harness import machine
+from bench.suites import runner
+from bench.suites.native_compiler import nvcc_command
+from bench.suites.native_programs import Program, programs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench.suites.runner import Outcome
+
+_PASS = re.compile(
+    r"\bpass(ed|es)?\b|\bsuccess(ful|fully)?\b|\bsucceeded\b|\bcorrect\b|\bverified\b|\bok\b|"
+    r"\bmatch(es)?\b|\bidentical\b",
+    re.IGNORECASE,
+)
+_FAILURE = re.compile(
+    r"\bfail(ed|s|ures?)?\b|\bmismatch(es)?\b|\bincorrect\b|\bwrong\b|not match|"
+    r"\berrors? (at|in|code)\b|\berror: (?![-+.\d])",
+    re.IGNORECASE,
+)
+# Texts that look like a failure, and report that there is none.
+_NO_FAILURE = re.compile(
+    r"\b(0|no|zero|without)\s+(failed|failures?|mismatch\w*|errors?)\b|"
+    r"(failed|failures?|mismatch\w*|errors?)\w*\s*[:=]\s*0(\.0*)?\b|"
+    # Programs that demonstrate an assertion.
+    r"thread: \[[\d,]+\] Assertion .* failed|failed as expected|generate assertion failures",
+    re.IGNORECASE,
+)
+_REFUSED = re.compile(
+    r"cudasync (?:software GPU|native): (.*(?:supported|NOT_SUPPORTED|software GPU|CUDA 13).*)"
+)
+_NO_FILE = re.compile(
+    r"No such (?:file|folder)|(?:can ?not|can't|could not|couldn't|unable to|error|failed to|not) "
+    r"(?:\w+ ){0,3}(?:open|read|find|load|found)",
+    re.IGNORECASE,
+)
+# The exit status of cuda-samples if the device lacks their feature.
+_WAIVED = 2
+_OPTIONS = (
+    *("-arch=compute_80", "-O2", "-std=c++17", "-w", "-Xcompiler=-fopenmp,-fpermissive"),
+    *("--expt-relaxed-constexpr", "--extended-lambda"),
+)
+_BUILD_DEADLINE_S = 180
+# A program that waits, or has a share of the machine, may take longer than its processor time.
+_WAITING = 10
+
+
+def main() -> int:
+    made = runner.parser(__doc__ or "")
+    made.add_argument(
+        "--sample", type=int, metavar="N", help="N programs, drawn with a seed from those that fit"
+    )
+    made.add_argument("--seed", type=int, default=23, help="of the sample (23)")
+    made.add_argument("--builds", metavar="DIR", help="where what is built is kept and found")
+    # The first word is the folder.
+    options = made.parse_args()
+    if options.table:
+        tests = runner.kept_tests(options.table)
+        print(summary(tests))
+        return status_of(tests)
+    if not options.words:
+        made.error("give the folder of the programs")
+    top = Path(options.words.pop(0)).resolve()
+    nvcc = nvcc_command()
+    if nvcc is None:
+        sys.exit("there is no nvcc: pip install nvidia-cuda-nvcc nvidia-cuda-runtime")
+    programs = {each.name: each for each in programs_of(top, options.words)}
+    names = list(programs)
+    if options.sample is not None:
+        names = sample(names, programs, options.sample, options.seed)
+    with tempfile.TemporaryDirectory(prefix="native-suite-") as scratch:
+        libraries = Path(scratch, "libraries")
+        write_libraries(libraries)
+        builds = Path(options.builds or scratch).resolve()
+        builds.mkdir(parents=True, exist_ok=True)
+        tests = runner.go_through(
+            names,
+            options,
+            known={"program": "native_suite", **machine.facts(), "nvcc": version_of(nvcc)},
+            run=lambda name: [
+                outcome_of(programs[name], nvcc, libraries, builds, options.deadline)
+            ],
+        )
+    print(summary(tests))
+    return status_of(tests)
+
+
+def sample(
+    names: Sequence[str], programs: Mapping[str, Program], count: int, seed: int
+) -> list[str]:
+    """So many of the programs that are not skipped by what their files say, in a drawn order.
+
+    A program's place depends on its name and the seed alone, so a sample changes little with the
+    folder.
+    """
+    fit = [name for name in names if not programs[name].skipped]
+    return sorted(fit, key=lambda name: Random(f"{seed} {name}").random())[:count]
+
+
+def write_libraries(folder: Path) -> None:
+    """Write the libraries that programs are linked with, by the package's command."""
+    command = [sys.executable, "-m", "cudasync", "native", "--libs", str(folder)]
+    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+
+
+def version_of(nvcc: Sequence[str]) -> str:
+    said = subprocess.run([nvcc[0], "--version"], check=True, capture_output=True, text=True).stdout
+    found = re.search(r"V(\d+\.\d+\.\d+)", said)
+    return found[1] if found else ""
+
+
+def outcome_of(
+    program: Program, nvcc: Sequence[str], libraries: Path, builds: Path, deadline_s: float
+) -> Outcome:
+    """Build a program unless that is done, run it, and judge its output."""
+    made = partial(_outcome, program)
+    if program.skipped:
+        return made("skipped", program.skipped, 0)
+    binary = builds / program.name.replace("/", "__")
+    if not binary.exists():
+        why = _build(program, nvcc, libraries, binary)
+        if why:
+            return made("skipped", f"does not build: {why}", 0)
+    before = _processor_seconds()
+    status, said = runner.end_of(
+        # The shell sets the limit of processor time; SIGXCPU ends the program.
+        [
+            "sh",
+            "-c",
+            f'ulimit -S -t {deadline_s:.0f}; exec "$@"',
+            "",
+            str(binary),
+            *program.arguments,
+        ],
+        program.folder,
+        _WAITING * deadline_s,
+        {"LD_LIBRARY_PATH": str(libraries)},
+    )
+    if status == -signal.SIGXCPU:
+        status = None
+    return made(*judged(status, said), _processor_seconds() - before)
+
+
+def _build(program: Program, nvcc: Sequence[str], libraries: Path, binary: Path) -> str:
+    """Why a program does not build; "" if it does."""
+    options = [*_OPTIONS, *program.flags]
+    for source, module in program.modules:
+        command = [*nvcc, *options, "-fatbin", str(source), "-o", str(program.folder / module)]
+        runner.end_of(command, program.folder, _BUILD_DEADLINE_S, {})
+    build = [
+        *(nvcc[0], f"-L{libraries}", *nvcc[1:]),
+        *options,
+        *(str(path) for path in program.sources),
+        *("-lcuda", "-lgomp", "-o", str(binary)),
+    ]
+    status, said = runner.end_of(build, program.folder, _BUILD_DEADLINE_S, {})
+    return "" if status == 0 else _first_error(said) or "not done by the deadline"
+
+
+def _processor_seconds() -> float:
+    """The processor time of this process's children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def judged(status: int | None, said: str) -> tuple[str, str]:
+    """The outcome and its reason for a program with this exit status and output."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    last = lines[-1] if lines else ""
+    refused = _REFUSED.search(said)
+    if refused:
+        return "refused", refused[1]
+    if status is None:
+        return "lost", f"not done by its deadline: {last}"
+    absent = next((line for line in lines if _NO_FILE.search(line)), "")
+    if status and absent and "software GPU" not in said:
+        return "skipped", f"lacks a file: {absent}"
+    if status < 0:
+        return "lost", f"ended by {signal.Signals(-status).name}: {last}"
+    if status == _WAIVED and re.search("waiv|not support|require", said, re.IGNORECASE):
+        return "skipped", f"waives itself: {last}"
+    claims = _NO_FAILURE.sub(" passed ", said)
+    failure = _FAILURE.search(claims)
+    if status or failure:
+        told = next((line for line in lines if failure and failure[0] in line), last)
+        return "failed", f"exit status {status}: {told}"
+    return ("passed", "") if _PASS.search(claims) else ("skipped", "says nothing of its answer")
+
+
+def summary(tests: list[Outcome]) -> str:
+    """Counts, and the reasons of programs that did not pass."""
+    return runner.table(tests)
+
+
+def status_of(tests: list[Outcome]) -> int:
+    return runner.status_of(tests)
+
+
+def _outcome(program: Program, outcome: str, reason: str, seconds: float) -> Outcome:
+    reason = reason.replace(str(program.folder), ".")[:300]
+    known = {"test": program.name, "outcome": outcome, "reason": reason}
+    return {**known, "arguments": list(program.arguments), "seconds": round(seconds, 1)}
+
+
+def _first_error(said: str) -> str:
+    lines = said.splitlines()
+    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        # The results so far are in the file.
+        sys.exit(128 + signal.SIGINT)

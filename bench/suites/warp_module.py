@@ -1,0 +1,139 @@
+"""A module of NVIDIA Warp's tests, with its kernels on the software GPU: `pip install warp-lang`.
+
+    python bench/suites/warp_module.py test_math          one of warp/tests, with a dot for a folder
+    python bench/suites/warp_module.py tile.test_tile -v -k sort  and what unittest takes
+
+Warp links the CUDA runtime itself, which does not run here. But it compiles for GPUs where there is
+none, and runs on the processor there. So what it is about to call on the processor is launched
+instead, in the same memory, as the PTX that its own NVRTC makes; its tests judge what comes of it.
+
+Accesses are not checked, since the memory is the host's. What a test starts in a process of its own
+runs on the processor.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# The checkout's own `bench` and cudasync are imported, from whatever folder this is started.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import ctypes
+import importlib
+import json
+import os
+import tempfile
+import unittest
+from functools import cache
+from typing import Any
+
+os.environ["CUDASYNC_MEMCHECK"] = "0"
+
+import warp
+import warp._src.codegen as codegen
+import warp._src.context as context
+
+ARCHITECTURE = 80
+# Warp's default block size on a GPU.
+BLOCK = 256
+
+
+class Stand:
+    """The software GPU, and the modules that Warp compiled for it."""
+
+    def __init__(self) -> None:
+        from cuda.bindings import driver
+
+        import cudasync.softgpu
+
+        cudasync.softgpu.install(force=True)
+        self._driver: Any = driver
+        self._call("cuInit", 0)
+        device = self._call("cuDeviceGet", 0)
+        self._call("cuCtxSetCurrent", self._call("cuDevicePrimaryCtxRetain", device))
+        self._folder = tempfile.TemporaryDirectory()
+        self._block = BLOCK
+        self.load = cache(self._load)
+        self.launched = 0
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        status, *results = getattr(self._driver, name)(*arguments)
+        if status != 0:
+            raise RuntimeError(f"{name}: {status.name}")
+        return results[0] if results else None
+
+    def _load(self, module: Any, version: bytes, block: int) -> tuple[Any, dict[str, int]]:
+        """The driver's module, and the shared memory that its kernels need."""
+        folder = Path(self._folder.name) / version.hex()
+        name = f"{module.get_module_identifier(block)}.ptx"
+        module._compile(
+            output_dir=folder,
+            output_name=name,
+            output_arch=ARCHITECTURE,
+            use_ptx=True,
+            options=module.resolved_options[block],
+        )
+        meta = json.loads((folder / module._get_meta_name(block_dim=block)).read_text())
+        image = (folder / name).read_bytes().rstrip(b"\0") + b"\0"
+        return self._call("cuModuleLoadData", image), meta
+
+    def take_over(self) -> None:
+        """Launch on the software GPU what Warp would call on the processor."""
+        resolve = context._resolve_launch_block_dim
+
+        def noted(device: Any, block: int) -> int:
+            self._block = resolve(device, block)
+            return self._block
+
+        def one_by_one(kernel: Any, _hooks: Any, params: list[Any], adjoint: bool) -> None:
+            # Tiles are in shared memory. A kernel with tiles is compiled for blocks of one thread.
+            block = 1 if self.needs(kernel, BLOCK, adjoint=adjoint)[2] else BLOCK
+            self.launch(kernel, params, block, adjoint=adjoint)
+
+        def in_blocks(kernel: Any, _hooks: Any, params: list[Any], adjoint: bool) -> None:
+            self.launch(kernel, params, self._block, adjoint=adjoint)
+
+        context._resolve_launch_block_dim = noted
+        context.invoke, context.invoke_cpu_blocks = one_by_one, in_blocks
+
+    def needs(self, kernel: Any, block: int, *, adjoint: bool) -> tuple[Any, str, int]:
+        """The module with a kernel for blocks of this size, its name, its shared memory."""
+        module, meta = self.load(kernel.module, kernel.module.get_module_hash(block), block)
+        named = codegen.cuda_kernel_backward_name if adjoint else codegen.cuda_kernel_forward_name
+        name = named(kernel)
+        return module, name, meta.get(f"{name}_smem_bytes", 0)
+
+    def launch(self, kernel: Any, params: list[Any], block: int, *, adjoint: bool) -> None:
+        """Launch with `params` in the form of a Warp kernel, and wait for the end."""
+        module, name, shared = self.needs(kernel, block, adjoint=adjoint)
+        function = self._call("cuModuleGetFunction", module, name.encode())
+        if shared:
+            most = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._call("cuFuncSetAttribute", function, most, shared)
+        addresses = (ctypes.c_void_p * len(params))(*map(ctypes.addressof, params))
+        blocks = -(-params[0].size // block)
+        self._call(
+            *("cuLaunchKernel", function, blocks, 1, 1, block, 1, 1, shared, 0),
+            *(ctypes.addressof(addresses), 0),
+        )
+        self._call("cuCtxSynchronize")
+        self.launched += 1
+
+
+def main() -> int:
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        print(__doc__)
+        return 2
+    warp.config.enable_cpu_blocks = True
+    warp.init()
+    stand = Stand()
+    stand.take_over()
+    tests = importlib.import_module(f"warp.tests.{sys.argv[1]}")
+    done = unittest.main(module=tests, exit=False, argv=["warp_module", *sys.argv[2:]])
+    print(f"{stand.launched} launches on the software GPU")
+    return 0 if done.result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

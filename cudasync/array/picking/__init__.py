@@ -1,1 +1,0 @@
-"""Floor 4, picking. Elements selected by index arrays."""

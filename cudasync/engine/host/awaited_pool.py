@@ -1,0 +1,208 @@
+"""Floor 2. A worker pool whose waiting thread runs the awaited op, if no worker has begun it.
+
+Two thread switches cost more than a short exchange with another process. So if a push is expected
+to be waited for at once, its ring is delayed, and the waiting thread runs the ready ops. A push is
+expected to be so if the last push at its place was.
+
+Invariants:
+- an op is claimed before it runs, as in a worker, so one thread runs it;
+- after a delayed ring, the next wait of any thread runs the op or rings; else the watchdog rings,
+  some 20 ms later;
+- Ctrl-C in an op that can go on returns the op, and the worker continues it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.engine import general_push
+from cudasync.engine.device.ready import settle
+from cudasync.engine.host.pool import Regional, WorkerPool
+from cudasync.engine.host.watchdog import WATCHDOG
+from cudasync.engine.ledger import poison
+from cudasync.engine.lifecycle import refusal
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.op import OpKind, claim
+from cudasync.engine.op_classes import DataFence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import CodeType
+
+    from cudasync.engine.engine import Engine
+    from cudasync.engine.op import Op
+
+# The most remembered places of pushes.
+MOST_PLACES = 256
+# With more unplanned entries than this, a worker plans them.
+FEW = 16
+# Pools with pushes since the last wait of any thread.
+FRESH: dict[AwaitedPool, None] = {}
+
+
+class AwaitedPool(WorkerPool):
+    """A pool of one worker; its ops push nothing, and their writes keep them in order."""
+
+    # True while the calling thread is about to look at the pool itself: the next ring is delayed.
+    is_looked_after = False
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.regional = _Awaited(self)
+        # The places whose last push was run by its waiter.
+        self.places: dict[tuple[CodeType, int], None] = {}
+        # The number of its ops that waiters have run.
+        self.ran_by_waiters = 0
+
+    def ring(self) -> None:
+        if self.is_looked_after:
+            self.is_looked_after = False
+            self.is_put_off = True
+            if not self.is_watched:
+                WATCHDOG.watch(self)
+            return
+        if self.is_put_off:
+            # The pusher did not wait for the delayed op: the next ring is not delayed.
+            self.is_put_off = False
+            self.places.clear()
+        super().ring()
+
+
+class _Awaited(Regional):
+    """The place of the pool's ops."""
+
+    def __init__(self, pool: AwaitedPool) -> None:
+        super().__init__(pool)
+        self.pool = pool
+
+
+def push(
+    engine: Engine,
+    fn: Callable[[], Any],
+    pool: str,
+    reads: Sequence[Any] = (),
+    writes: Sequence[Any] = (),
+    name: str = "awaited",
+    priority: int = 0,
+) -> Op:
+    """`engine.push` to a pool that `with_pool` made of this kind, without other libraries' arrays.
+
+    If `fn.can_go_on` is true after Ctrl-C interrupted `fn`, the worker calls `fn` again.
+    """
+    place = engine._pools[pool]
+    if not isinstance(place, AwaitedPool):
+        # On a serial engine.
+        return engine.push(fn, reads, writes, name, priority, pool=pool)
+    site = general_push.push_site()
+    try:
+        FRESH[place] = None
+        is_known = (site.f_code, site.f_lasti) in place.places
+        is_one = not place.is_put_off and place.ledger.recorder is None
+        place.is_looked_after = is_known and is_one
+        op = general_push.push(
+            engine, fn, OpKind.HOST, reads, writes, name, priority, None, place, site=site
+        )
+    finally:
+        place.is_looked_after = False
+    if not is_one and place.is_put_off:
+        place.ring()
+    return op
+
+
+def run_awaited(op: Op, *, may_run: bool) -> bool:
+    """The calling thread waits for `op`. If `may_run`, run `op` and its predecessors here, if they
+    are of such pools and not begun. True if `op` is over.
+
+    Delayed rings for ops that are not run here are given now.
+    """
+    fresh = list(FRESH)
+    FRESH.clear()
+    if may_run and COMBINER.unplanned <= FEW:
+        if (own := _pool_of(op)) is not None:
+            _run_up_to(op, own)
+        elif isinstance(op, DataFence):
+            _plan(op, fresh)
+            gate = None if op._node is None else op._node.gate
+            for each in () if gate is None else gate.before:
+                if (own := _pool_of(each)) is not None:
+                    _run_up_to(each, own)
+    for pool in fresh:
+        if pool.is_put_off:
+            pool.ring()
+    return op.finished
+
+
+def _plan(op: Op, pools: list[AwaitedPool]) -> None:
+    """Plan the log up to `op`, without a ring for ready ops of these pools."""
+    for pool in pools:
+        pool.is_looked_after = True
+    COMBINER.plan(op)
+    settle()
+    for pool in pools:
+        pool.is_looked_after = False
+
+
+def _pool_of(op: Op) -> AwaitedPool | None:
+    """The `AwaitedPool` of an op; None for an op of another pool."""
+    place: Any = op._pool
+    if place.__class__ is _Awaited:
+        place = place.pool
+    return place if place.__class__ is AwaitedPool else None
+
+
+def _run_up_to(op: Op, pool: AwaitedPool) -> None:
+    """Run `op` and earlier ops of its pool, until `op` is over or nothing is ready."""
+    if pool.ledger.recorder is not None:
+        return
+    place = op._code, op._at
+    is_alone = True
+    while not op.finished:
+        _plan(op, [pool])
+        ready = pool.take()
+        if ready is None:
+            pool.places.pop(place, None)
+            return
+        pool.is_put_off = False
+        is_alone = is_alone and ready is op
+        _run(ready, pool)
+    if is_alone:
+        if len(pool.places) >= MOST_PLACES:
+            pool.places.clear()
+        pool.places[place] = None
+
+
+def _run(op: Op, pool: AwaitedPool) -> None:
+    """Run a planned op like a worker, unless another thread has claimed it."""
+    token = object()
+    fn: Any = claim(op, token)
+    if fn is None:
+        return
+    sources = nodes.gate_of(op).sources
+    failure = poison(op, sources) if sources else None
+    if failure is None and op._engine._is_dropped:
+        failure = refusal.dropped(op)
+    ledger = pool.ledger
+    if failure is not None:
+        op.failure = failure
+        op._engine._failures.note(failure, op)
+        ledger.counters.failed_ops.next()
+    else:
+        try:
+            op._result = fn()
+            pool.ran_by_waiters += 1
+            pool.ran_by_pushers.next()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and getattr(fn, "can_go_on", False):
+                op._fn, op._claims = fn, []
+                pool.put(op)
+                raise
+            ledger.fail(op, error)
+            ledger.counters.failed_ops.next()
+            if not isinstance(error, Exception):
+                nodes.finish(op)
+                raise
+    nodes.finish(op)
+    if ledger.held:
+        ledger.ended()
+    settle()

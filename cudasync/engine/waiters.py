@@ -1,0 +1,198 @@
+"""Floor 2. Waiting for ops: a waiter sleeps until it is woken, and ensures progress.
+
+A waiter sleeps at growing intervals. If nothing was planned during one, it plans the log itself,
+issues ready ops, and asks the driver: the responsible thread may be in a long op, or suspended.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING
+
+from cudasync.atomic import Bell
+from cudasync.engine import current
+from cudasync.engine.device.ready import settle
+from cudasync.engine.host.awaited_pool import FRESH, run_awaited
+from cudasync.engine.host.watchdog import stand_in
+from cudasync.engine.lifecycle import interrupts
+from cudasync.engine.log import epoch as epochs
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.op_classes import DeviceOp, Fence, FullOp, PlainOp
+from cudasync.errors import DeadlockError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cudasync.engine.op import Op
+
+# With so few entries in the log a waiter plans them faster than a worker would.
+FEW = 16
+# After so long without planning, the planner may be suspended.
+PATIENCE_S = 1e-3
+# A waiter plans so many entries before it naps again: workers need the GIL as well.
+PIECE = 64
+# A waiter without a deadline polls for so long before it wakes a thread that waits in the driver.
+SOON_S = 50e-6
+FIRST_NAP_S = 200e-6
+# While entries are unplanned, and when all are planned.
+LONGEST_NAP_S = 10e-3
+LONGEST_SLEEP_S = 0.25
+
+
+def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> bool:
+    """Block until `op` is over; False if `deadline` (time.monotonic) has passed first.
+
+    The caller raises the failure of `op`; with `caller_raises=False` this wait tells nobody of it.
+    Raises DeadlockError if an op's function waits for an op that can only end after its own op.
+    """
+    try:
+        if FRESH and run_awaited(op, may_run=deadline is None and not current.inside()):
+            return True
+    except KeyboardInterrupt:
+        interrupts.note(op._engine)
+        raise
+    node = nodes.of(op)
+    bell = Bell() if caller_raises else nodes.Aside()
+    # Before the next look at the op: its ender looks at the sleepers after it has set `finished`.
+    node.sleepers.append(bell)
+    try:
+        inside = current.inside()
+        if inside or (COMBINER.unplanned <= FEW and not _is_left_to_a_worker(op)):
+            COMBINER.plan(op)
+            settle()
+        if deadline is None and not inside and _ends_soon(op):
+            return True
+        op._pool.watch(op)
+        if not inside and op._engine._serial is None:
+            return _sleep(op, bell, deadline)
+        worker = current.worker() if inside else None
+        with (
+            _noted(op, inside, deadline) if inside else nullcontext(),
+            op._engine._blocking(op),
+            nullcontext() if worker is None else worker.pool.blocked(worker),
+        ):
+            return _sleep(op, bell, deadline)
+    except KeyboardInterrupt:
+        interrupts.note(op._engine)
+        raise
+    finally:
+        with suppress(ValueError):
+            node.sleepers.remove(bell)
+
+
+def _is_left_to_a_worker(op: Op) -> bool:
+    """True if a draining worker needs no plan for `op` and its predecessors: planning here would
+    take longer, and delay the worker too."""
+    latest = epochs.latest(COMBINER.epoch)
+    # In a sealed segment, a SEAL is among these.
+    left = latest.segment.entries[latest.done or 0 :]
+    first = left[0] if left else None
+    if first.__class__ is not PlainOp and first.__class__ is not FullOp:
+        return False
+    return (first is op and len(left) == 1) or (op.__class__ is Fence and left[1:] == [op])
+
+
+def _ends_soon(op: Op) -> bool:
+    """Poll the devices for a moment: two thread switches cost more than a short op."""
+    gate = None if op._node is None else op._node.gate
+    candidates = (op,) if gate is None else (op, *gate.before)
+    asked = [each for each in candidates if isinstance(each, DeviceOp)]
+    until = time.perf_counter() + SOON_S
+    while asked and not op.finished and time.perf_counter() < until:
+        for each in asked:
+            each._pool.query(each)
+    return op.finished
+
+
+def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
+    nap = FIRST_NAP_S
+    # Not looked at before the first nap: a short op is over by then.
+    seen: object = None
+    while not op.finished:
+        left = nap if deadline is None else min(nap, deadline - time.monotonic())
+        if left <= 0:
+            return False
+        if bell.sleep(left):
+            continue
+        unplanned = COMBINER.unplanned
+        progress = COMBINER.progress, op._engine._ran
+        if progress == seen:
+            if unplanned and nap >= PATIENCE_S:
+                # Not only up to `op`: its function may wait for an op behind it.
+                COMBINER.plan(most=PIECE)
+                progress = COMBINER.progress, progress[1]
+            settle()
+            if nap >= LONGEST_NAP_S:
+                _stand_in(op)
+        seen = progress
+        nap = min(2 * nap, LONGEST_NAP_S if unplanned else LONGEST_SLEEP_S)
+    return True
+
+
+def _stand_in(op: Op) -> None:
+    """Do the work that a suspended or interrupted thread may have left undone."""
+    engine = op._engine
+    op._pool.query(op)
+    if engine._serial is None:
+        for pool in list(engine._pools.values()):
+            stand_in(pool)
+        for each in list(engine._registered):
+            each._pool.query(each)
+
+
+# The waits of op functions without a limit: the ops that the waiter is inside, and the awaited op.
+_waits: dict[object, tuple[Sequence[Op], Op]] = {}
+
+
+@contextmanager
+def _noted(op: Op, inside: Sequence[Op], deadline: float | None) -> Iterator[None]:
+    """Around a wait of an op's function: note the wait, and refuse it if it closes a cycle.
+
+    The wait is noted first: if two ops start to wait for each other, one sees the other's wait.
+    """
+    key = object()
+    if deadline is None:
+        _waits[key] = tuple(inside), op
+    try:
+        _refuse_deadlock(op, inside)
+        yield
+    finally:
+        _waits.pop(key, None)
+
+
+def _refuse_deadlock(op: Op, inside: Sequence[Op]) -> None:
+    """Raise DeadlockError if `op` comes after one of `inside`, also through waits of functions."""
+    awaited = {op}
+    todo = [op]
+    while todo:
+        each = todo.pop()
+        for mine in inside:
+            if _comes_after(each, mine):
+                through = "" if each is op else f" and waits for op {each.name!r}"
+                raise DeadlockError(
+                    f"op {mine.name!r} waits for op {op.name!r}{through}, "
+                    "which can only end after it"
+                )
+        for others, target in list(_waits.values()):
+            if target not in awaited and any(_comes_after(each, other) for other in others):
+                awaited.add(target)
+                todo.append(target)
+
+
+def _comes_after(op: Op, other: Op) -> bool:
+    """True if `op` is `other`, or comes after it by its plan."""
+    found = {op}
+    todo = [op]
+    while todo:
+        each = todo.pop()
+        if each is other:
+            return not other.finished
+        gate = nodes.of(each).gate
+        if gate is not None:
+            # A predecessor has a smaller number: an op older than `other` is not behind it.
+            later = {o for o in gate.before if o.number >= other.number} - found
+            found |= later
+            todo += later
+    return False

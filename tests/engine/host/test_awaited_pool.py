@@ -1,0 +1,181 @@
+"""Pools whose next op the waiting thread runs: which thread runs an op, and none is forgotten."""
+
+from __future__ import annotations
+
+import threading
+from threading import get_ident
+
+import pytest
+
+import cudasync as cs
+from cudasync.engine.host import awaited_pool
+from cudasync.engine.host.additional_pools import with_pool
+from cudasync.testing import HostLatch
+
+PATIENCE_S = 40
+
+
+class Rig:
+    """An engine with a pool of awaited ops. The ops record their threads."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        with_pool(engine, "own", 1, awaited_pool.AwaitedPool)
+        self.pool = engine._pools["own"]
+        self.order = cs.Var()
+        self.ran = []
+
+    def push(self, fn=None, reads=()):
+        """Push from this one line of code, each op behind the last."""
+        fn = fn or (lambda: self.ran.append(get_ident()))
+        return awaited_pool.push(self.engine, fn, "own", reads=reads, writes=[self.order])
+
+    def learn(self):
+        """Push until the waiter ran the last op, and the pool has remembered the line of code."""
+        while not self.pool.places:
+            self.push().wait()
+        del self.ran[:]
+
+    def put_off(self, make=lambda: None):
+        """A push whose ring was put off, and its function `make()`.
+
+        A push that comes while the worker is awake is not put off.
+        """
+        while True:
+            self.learn()
+            fn = make()
+            op = self.push(fn)
+            if self.pool.is_put_off:
+                return op, fn
+            op.exception()
+            self.engine.clear_errors()
+
+
+@pytest.fixture
+def rig():
+    with cs.Engine(workers=1) as engine:
+        yield Rig(engine)
+
+
+@pytest.mark.parametrize("wait", ["op", "variable", "all"])
+def test_who_waits_runs_it_and_nobody_is_woken(rig, wait):
+    op, _ = rig.put_off()
+    {"op": op.wait, "variable": rig.order.wait, "all": rig.engine.waitall}[wait]()
+    assert rig.ran == [get_ident()]
+    assert not rig.pool.is_put_off
+
+
+def test_what_nobody_waits_for_is_run_all_the_same_and_not_put_off_again(rig):
+    came = []
+
+    def event():
+        came.append(threading.Event())
+        return came[-1].set
+
+    rig.put_off(event)
+    assert came[-1].wait(PATIENCE_S)
+    # The worker may have been awake, and may have run the op before the watchdog.
+    rig.push()
+    assert not rig.pool.is_put_off
+
+
+def test_a_second_push_is_not_put_off(rig):
+    came = threading.Event()
+    rig.put_off()
+    rig.push(came.set)
+    assert not rig.pool.is_put_off
+    assert came.wait(PATIENCE_S)
+
+
+def test_a_wait_with_a_deadline_runs_nothing(rig):
+    rig.put_off()[0].wait(PATIENCE_S)
+    assert get_ident() not in rig.ran
+
+
+def test_it_waits_for_what_comes_before(rig):
+    rig.learn()
+    before, order = cs.Var(), []
+    with HostLatch() as latch:
+
+        def first():
+            latch.wait()
+            order.append("first")
+
+        rig.engine.push(first, writes=[before])
+        op = rig.push(lambda: order.append("second"), reads=[before])
+        waiter = threading.Thread(target=op.wait)
+        waiter.start()
+        while op._node is None or not op._node.sleepers:
+            pass
+        assert not op.done()
+        latch.release()
+        waiter.join(PATIENCE_S)
+    assert order == ["first", "second"]
+
+
+class Interrupted:
+    """A function in which Ctrl-C arrives once."""
+
+    def __init__(self, *, can_go_on):
+        self.can_go_on = can_go_on
+        self.calls = []
+
+    def __call__(self):
+        self.calls.append(get_ident())
+        if len(self.calls) == 1:
+            raise KeyboardInterrupt
+
+
+def test_after_ctrl_c_the_worker_goes_on_with_what_can_go_on(rig):
+    op, fn = rig.put_off(lambda: Interrupted(can_go_on=True))
+    with pytest.raises(KeyboardInterrupt):
+        op.wait()
+    op.wait(PATIENCE_S)
+    assert len(fn.calls) == 2
+    assert fn.calls[0] == get_ident() != fn.calls[1]
+
+
+def test_ctrl_c_fails_what_can_not_go_on(rig):
+    op, _ = rig.put_off(lambda: Interrupted(can_go_on=False))
+    with pytest.raises(KeyboardInterrupt):
+        op.wait()
+    assert isinstance(op.exception().cause, KeyboardInterrupt)
+    rig.engine.clear_errors()
+
+
+def test_what_reads_a_failure_is_poisoned_and_not_run(rig):
+    rig.learn()
+    value = cs.Var()
+    rig.engine.push(lambda: 1 / 0, writes=[value])
+    op = rig.push(reads=[value])
+    with pytest.raises(cs.OpError):
+        op.wait()
+    assert not rig.ran
+    rig.engine.clear_errors()
+
+
+def test_one_thread_runs_each_op(rig):
+    """Several threads wait, with the worker beside them."""
+    runs = []
+
+    def work(number):
+        for each in range(50):
+            op = rig.push(lambda each=each: runs.append((number, each)))
+            if each % 3:
+                op.wait()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    rig.engine.waitall()
+    assert sorted(runs) == [(number, each) for number in range(3) for each in range(50)]
+    for number in range(3):
+        assert [each for who, each in runs if who == number] == list(range(50))
+
+
+def test_on_a_serial_engine_it_is_a_push():
+    with cs.Engine("serial") as engine:
+        with_pool(engine, "own", 1, awaited_pool.AwaitedPool)
+        assert awaited_pool.push(engine, lambda: 3, "own").result() == 3
