@@ -257,7 +257,7 @@ class StepWriter(OperandSlots):
             # Arguments of printf lie in local memory. A `%s` reads through them.
             flow.printed += [(each, self._line) for each in (*held, flow.cell_slots[LOCAL])]
         else:
-            self._beyond(f"called code that is not here{f' (`{name}`)' if name else ''}")
+            self._beyond(f"called code that is not in this text{f' (`{name}`)' if name else ''}")
             self._lose([*held, flow.cell_slots[LOCAL], flow.cell_slots[SHARED]])
             self._step(Move.SAME, returned, [flow.constant(flow.origins.any)])
 
