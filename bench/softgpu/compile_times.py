@@ -2,12 +2,13 @@
 
     python bench/softgpu/compile_times.py                all families, 500 to 35 000 instructions
     python bench/softgpu/compile_times.py --family loops --size 500 2000
-    python bench/softgpu/compile_times.py --json FILE    and keep what was measured
+    python bench/softgpu/compile_times.py --json FILE    and keep what was measured, in it
     python bench/softgpu/compile_times.py --plot FILE    and draw it (matplotlib)
     python bench/softgpu/compile_times.py --table FILE   what such a file says; nothing is run
 
-Times are processor seconds of this process, the helpers' time within. Exit status: 1 if a kernel
-takes more than the limit of its size.
+A file is written after each kernel, and keeps what it has of other kernels; each kernel names its
+commit. Times are processor seconds of this process, the helpers' time within. Exit status: 1 if a
+kernel takes more than the limit of its size.
 """
 
 from __future__ import annotations
@@ -38,14 +39,30 @@ def main() -> int:
         report = {"program": "compile_times", **machine.facts(), "kernels": []}
         for family in options.family:
             for size in options.size:
-                report["kernels"].append(measured(family, size))
+                report["kernels"].append(measured(family, size, report["commit"]))
                 print(row(report["kernels"][-1]), flush=True)
-        if options.json:
-            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+                if options.json:
+                    keep(report, options.json)
     print(table(report))
     if options.plot:
         plot(report, options.plot)
     return 1 if any(is_over(each) for each in report["kernels"]) else 0
+
+
+def keep(report: dict, path: Path) -> None:
+    """Write a report, with the kernels that the file has and the report has not."""
+    kernels = {_key(each): each for each in report["kernels"]}
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))["kernels"]
+        kernels = {_key(each): each for each in before} | kernels
+    order = sorted(
+        kernels.values(), key=lambda each: (list(FAMILIES).index(each["family"]), each["size"])
+    )
+    path.write_text(json.dumps({**report, "kernels": order}, indent=1) + "\n", encoding="utf-8")
+
+
+def _key(kernel: dict) -> tuple[str, int]:
+    return kernel["family"], kernel["size"]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,12 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def measured(family: str, size: int) -> dict:
+def measured(family: str, size: int, commit: str | None) -> dict:
     """The result of compiling one kernel, as it is kept."""
     found = compile_in_phases(large(family, size))
     return {
         "family": family,
         "size": size,
+        "commit": commit,
         "instructions": found.instructions,
         "lines": found.lines,
         "modules": found.modules,
@@ -95,23 +113,33 @@ def row(kernel: dict) -> str:
 
 
 def plot(report: dict, path: Path) -> None:
-    """Seconds over instructions, both in powers of ten, with the limits."""
+    """Seconds over instructions, both in powers of ten, with the limits and a slope of one."""
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots()
-    for family in dict.fromkeys(each["family"] for each in report["kernels"]):
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    for family, marker in zip(FAMILIES, "osD^v<>", strict=True):
         own = [each for each in report["kernels"] if each["family"] == family]
-        axes.loglog(
-            [each["instructions"] for each in own],
-            [total(each) for each in own],
-            "o-",
-            label=family,
-        )
-    axes.loglog(list(LIMITS), list(LIMITS.values()), "kx", label="limit")
+        if own:
+            axes.loglog(
+                *zip(*((each["instructions"], total(each)) for each in own), strict=True),
+                marker + "-",
+                label=family,
+                markersize=5,
+            )
+    sizes = [min(SIZES), max(SIZES)]
+    axes.loglog(sizes, [size / 1000 for size in sizes], "--", color="grey", label="1 ms each")
+    axes.loglog(list(LIMITS), list(LIMITS.values()), "kx", markersize=10, label="limit")
+    axes.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
+    axes.set_xticks([], minor=True)
+    seconds = (0.2, 0.5, 1, 2, 5, 10, 20, 40)
+    axes.set_yticks(seconds, [f"{each:g}" for each in seconds])
+    axes.set_yticks([], minor=True)
     axes.set_xlabel("instructions")
     axes.set_ylabel("processor seconds")
-    axes.legend()
-    figure.savefig(path)
+    axes.set_title("From PTX to machine code")
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right upper")
+    figure.savefig(path, dpi=120)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,11 @@ def test_what_no_texture_can_be_of_is_refused(context):
     for offset in (16, alignment // 2):
         assert "not aligned" in refused(linear(memory + offset, 64))
     assert "pitch" in refused(pitched(memory, 8, 4, 24))
-    assert "pitch" in refused(pitched(memory, 8, 4, 40))
+    number = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT
+    pitch = ok(driver.cuDeviceGetAttribute(number, 0))
+    assert "pitch" in refused(pitched(memory, 8, 4, pitch + pitch // 4))
+    sampling = texture_objects.sampling_of(PLAIN)
+    ok(driver.cuTexObjectCreate(pitched(memory, 8, 4, 2 * pitch), sampling, None))
     assert "do not fit" in refused(pitched(memory, 8, 64, 32))
     array = texture_objects.array_of(RAW, 2)
     ok(driver.cuArrayDestroy(array))

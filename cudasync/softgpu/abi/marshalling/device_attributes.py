@@ -19,6 +19,7 @@ from cudasync.softgpu.core.driver_types.device_limits import (
     MULTIPROCESSORS,
     REGISTERS,
     TEXTURE_ALIGNMENT,
+    TEXTURE_PITCH_ALIGNMENT,
     WARP_SIZE,
 )
 from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
@@ -47,6 +48,7 @@ _VALUES: Final = {
     18: 0,  # integrated
     19: 1,  # can map host memory
     20: 0,  # compute mode: default
+    30: TEXTURE_ALIGNMENT,  # alignment of surfaces
     31: 1,  # concurrent kernels
     32: 0,  # ECC
     34: 0,  # PCI domain
@@ -57,6 +59,7 @@ _VALUES: Final = {
     40: 2,  # async engines
     41: 1,  # unified addressing
     50: 0,  # PCI domain id
+    51: TEXTURE_PITCH_ALIGNMENT,
     78: 1,  # stream priorities
     79: 1,  # global L1 cache
     80: 1,  # local L1 cache

@@ -6,7 +6,10 @@ import ctypes
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.driver_types.device_limits import TEXTURE_ALIGNMENT
+from cudasync.softgpu.core.driver_types.device_limits import (
+    TEXTURE_ALIGNMENT,
+    TEXTURE_PITCH_ALIGNMENT,
+)
 from cudasync.softgpu.core.driver_types.handles import Handles
 from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.memory.allocation_table import MemoryKind
@@ -38,8 +41,6 @@ if TYPE_CHECKING:
 
 _FACES: Final = 6
 _MOST_LINEAR: Final = 1 << 27
-# The pitch alignment that the device's attribute requires.
-_PITCH_ALIGNMENT: Final = 32
 # A header, sixteen levels, a table: room for any object, allocated before its bytes are made.
 _MOST_BYTES: Final = 4096
 
@@ -176,11 +177,11 @@ class ObjectManager:
         of, channels = memory_format(resource)
         row = resource.width * of.size_bytes * channels
         pitch, height = resource.pitch, resource.height
-        if not row or not height or pitch < row or pitch % _PITCH_ALIGNMENT:
+        if not row or not height or pitch < row or pitch % TEXTURE_PITCH_ALIGNMENT:
             raise DriverFailure(
                 INVALID_VALUE,
                 f"{height} rows of {row} bytes cannot lie {pitch} bytes apart: the pitch is a "
-                f"multiple of {_PITCH_ALIGNMENT}",
+                f"multiple of {TEXTURE_PITCH_ALIGNMENT}",
             )
         whole = pitch * (height - 1) + row
         picture = Picture(resource.address, pitch, whole, resource.width, height, 1, row)

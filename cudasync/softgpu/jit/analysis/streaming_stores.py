@@ -18,10 +18,16 @@ if TYPE_CHECKING:
 # each other at barriers work on tiles with lines that lie apart: there it was slower.)
 _TOGETHER = frozenset({"atom", "red", "bar", "barrier", "membar", "fence", "mbarrier", "call"})
 
+# A longer kernel mostly computes. Its stores stay ordinary, because the analysis of its accesses
+# would be a tenth of its compile time.
+_MOST_INSTRUCTIONS = 2048
+
 
 def find_nontemporal(program: Program) -> Nontemporal | None:
     """The memory that the kernel writes, if its stores may be non-temporal; else None."""
     kernel = program.kernel
+    if len(kernel.body) > _MOST_INSTRUCTIONS:
+        return None
     stores = {n: each for n, each in enumerate(kernel.body) if _is_far_store(each)}
     if not stores or any(_is_shared_work(each) for each in kernel.body):
         return None

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.ptx import ir
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.memory.load_store import elements
 from cudasync.softgpu.jit.vector_ir.function_writer import SILENT
-from cudasync.softgpu.jit.vector_ir.values import Value, varying
+from cudasync.softgpu.jit.vector_ir.values import Value, llvm_type, varying
 from cudasync.softgpu.semantics.matrix_fragments import LANES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudasync.ptx import ir
     from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
     from cudasync.softgpu.semantics.matrix_fragments import Fragment
 
@@ -57,7 +57,14 @@ def put(
     found = registers(lowering, instruction, operand, held)
     if lowering.builder.is_silent:
         return SILENT
-    return put_words(lowering, [lowering.read(each, type_) for each in found], purpose)
+    # A register has the fragment's width, and is stored in the type that it has.
+    words = [
+        lowering.load_register(each)
+        if isinstance(each, ir.Register)
+        else lowering.read(each, type_)
+        for each in found
+    ]
+    return put_words(lowering, words, purpose)
 
 
 def put_words(lowering: Lowering, words: Sequence[Value], purpose: str) -> str:
@@ -66,7 +73,7 @@ def put_words(lowering: Lowering, words: Sequence[Value], purpose: str) -> str:
     memory = stack_memory(lowering, purpose)
     for number, value in enumerate(words):
         vector = builder.vector_type(value.type)
-        slot = builder.name(f"getelementptr {vector}, ptr {memory}, i32 {number}")
+        slot = builder.scratch_part(memory, vector, number)
         builder.emit(f"store {vector} {builder.vector(value)}, ptr {slot}, align 64")
     return memory
 
@@ -82,7 +89,8 @@ def take(
     found = registers(lowering, instruction, operand, held)
     type_ = "double" if held.word_bits == 64 else "i32"
     for number, each in enumerate(found):
-        lowering.write(each, word(lowering, memory, number, type_))
+        own = llvm_type(each.type) if isinstance(each, ir.Register) else type_
+        lowering.write(each, word(lowering, memory, number, own))
 
 
 def word(lowering: Lowering, memory: str, number: int, type_: str = "i32") -> Value:
@@ -91,5 +99,5 @@ def word(lowering: Lowering, memory: str, number: int, type_: str = "i32") -> Va
     if builder.is_silent:
         return varying(type_, SILENT)
     vector = builder.vector_type(type_)
-    slot = builder.name(f"getelementptr {vector}, ptr {memory}, i32 {number}")
+    slot = builder.scratch_part(memory, vector, number)
     return varying(type_, builder.name(f"load {vector}, ptr {slot}, align 64"))

@@ -112,6 +112,15 @@ class Writer:
             self._shared[purpose] = self.allocate(f"[{size} x i8]")
         return self._shared[purpose]
 
+    def scratch_part(self, memory: str, type_: str, number: int) -> str:
+        """The address of value `number` of a type in stack memory, computed once in the entry."""
+        purpose = f"{memory} {type_} {number}"
+        if purpose not in self._shared:
+            self.count += 1
+            name = self._shared[purpose] = f"%a.{self.count}"
+            self.allocations.append(f"  {name} = getelementptr {type_}, ptr {memory}, i32 {number}")
+        return self._shared[purpose]
+
     def vector_type(self, type_: str) -> str:
         return f"<{self.lanes} x {type_}>"
 

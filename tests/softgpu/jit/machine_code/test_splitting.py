@@ -151,6 +151,17 @@ def test_the_text_grows_with_the_kernel_and_no_faster():
     assert characters(1600) < 2.2 * characters(800)
 
 
+def test_a_matrix_is_checked_and_moved_in_one_call():
+    """Ten more rounds of two loads: a block more for each load, behind the call that may fail."""
+
+    def blocks(size):
+        module = jit.compile_module(parse(large_kernels.large("matrices", size)))
+        (kernel,) = module.kernels.values()
+        return kernel.text(kernel.variant(USUAL)).text.count(":\n")
+
+    assert blocks(80) - blocks(40) == 10 * 2
+
+
 def test_each_module_has_what_it_names_and_light_ones_say_so():
     module = jit.compile_module(parse(large_kernels.large("loops", 1500)), piece_weight=600)
     (kernel,) = module.kernels.values()
