@@ -74,6 +74,12 @@ def test_a_folder_that_there_is_not_is_told_before_the_program_runs(run, tmp_pat
     assert "there is no folder" in done.err
 
 
+def test_a_missing_file_of_suppressions_is_one_line(run, tmp_path):
+    done = run("print(1)", options=["--check=race", "--suppress", str(tmp_path / "known")])
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"cudasync run: {tmp_path / 'known'}: there is no such file\n"
+
+
 def test_a_check_that_there_is_not_is_refused(run):
     done = run("print(1)", options=["--check=rase"])
     assert (done.code, done.out) == (2, "")

@@ -174,6 +174,20 @@ def test_a_missing_script_is_one_line(tmp_path):
     assert done.err == f"cudasync run: {tmp_path / 'nosuch.py'}: there is no such file\n"
 
 
+def test_a_folder_without_a_program_is_one_line(tmp_path):
+    done = run_words(str(tmp_path))
+    assert done.code == 2
+    assert done.err == (
+        f"cudasync run: {tmp_path} is a folder without __main__.py: name a script\n"
+    )
+
+
+def test_only_the_script_is_missing_where_no_words_follow():
+    done = run_words()
+    assert done.code == 2
+    assert done.err.endswith("the following arguments are required: SCRIPT.py\n")
+
+
 def test_an_unknown_scheduler_is_one_line(run):
     done = run("pass", options=["--scheduler", "nosuch"])
     assert done.code == 2
