@@ -70,7 +70,7 @@ def _as_pickled(error: BaseException) -> BaseException:
     token = _tried.set(tried | {id(error)})
     try:
         if id(error) in tried:
-            raise ValueError("it refers to the error whose cause it is")
+            raise ValueError("the error is part of its own cause")
         pickle.loads(pickle.dumps(error))
     except Exception:
         return UnpicklableCause(
@@ -90,7 +90,7 @@ def _text_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as failed:
-        return f"<its text cannot be told: {type(failed).__name__}>"
+        return f"<its text cannot be read: {type(failed).__name__}>"
 
 
 class CudasyncError(_Portable, Exception):
@@ -128,9 +128,7 @@ class OutOfMemoryError(MemoryError, CudaError):
         self.device = device
         self.size_bytes = size_bytes
         self.table = table
-        hint = (
-            f"{size_bytes:,} bytes on Device({device}): let go of arrays, or work on parts\n{table}"
-        )
+        hint = f"{size_bytes:,} bytes on Device({device}): delete arrays, or work on parts\n{table}"
         # Not `super()`, which is MemoryError: it is the first base, since it allocates its objects.
         CudaError.__init__(self, code, name, call=call, hint=hint)
 
@@ -245,11 +243,11 @@ class UnhandledFailureWarning(_Portable, RuntimeWarning):
         self.dependents = dependents
         self.alike = alike
         self.trace = trace
-        told = _of_an_op(op, push_site, cause, self.suspects) + "; nobody waited for it"
+        told = _of_an_op(op, push_site, cause, self.suspects) + "; no wait raised the failure"
         if dependents:
-            told += f"; with it failed {dependents} more that depended on it"
+            told += f"; {dependents} dependent ops failed with it"
         if alike:
-            told += f"; {alike} more like it"
+            told += f"; {alike} equal failures follow"
         if trace:
             told += f"\n{trace}"
         super().__init__(told)

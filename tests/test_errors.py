@@ -154,7 +154,7 @@ AWKWARD = {
     "a class of a function": (local_error, "LocalError", "of this function"),
     "a constructor of its own": (lambda: Recalcitrant(1, 2), "Recalcitrant", "1"),
     "no text, and a lock": (
-        lambda: Mute(threading.Lock()), "Mute", "its text cannot be told: KeyError",
+        lambda: Mute(threading.Lock()), "Mute", "its text cannot be read: KeyError",
     ),
 }  # fmt: skip
 

@@ -69,7 +69,7 @@ def unwanted(program, names):
         (CELLAR, (*NEVER_AT_START, *ROOMS, "numpy")),
         (FIRST, NEVER_AT_START),
     ],
-    ids=["import", "use", "software GPU alone", "first result"],
+    ids=["import", "use", "only the software GPU can check", "first result"],
 )
 def test_a_process_loads_nothing_that_it_does_not_need(program, names):
     assert unwanted(program, names) == []

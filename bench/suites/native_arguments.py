@@ -12,7 +12,7 @@ from typing import Final
 SMALLER: Final = {
     "accuracy-cuda": "256 1000 10 1",
     "ace-cuda": "1",
-    "adamw-cuda": "100000 10",
+    "adamw-cuda": "64000 10",
     "addBiasResidualLayerNorm-cuda": "1",
     "atomicIntrinsics-cuda": "16 1",
     "attention-cuda": "1024 256 0 1",

@@ -38,40 +38,13 @@ from bench.harness import machine
 from bench.suites import runner
 from bench.suites.native_compiler import nvcc_command
 from bench.suites.native_programs import Program, programs_of
+from bench.suites.native_verdicts import judged, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bench.suites.runner import Outcome
 
-_PASS = re.compile(
-    r"\bpass(ed|es)?\b|\bsuccess(ful|fully)?\b|\bsucceeded\b|\bcorrect\b|\bverified\b|\bok\b|"
-    r"\bmatch(es)?\b|\bidentical\b",
-    re.IGNORECASE,
-)
-_FAILURE = re.compile(
-    r"\bfail(ed|s|ures?)?\b|\bmismatch(es)?\b|\bincorrect\b|\bwrong\b|not match|"
-    r"\berrors? (at|in|code)\b|\berror: (?![-+.\d])",
-    re.IGNORECASE,
-)
-# Texts that look like a failure, and report that there is none.
-_NO_FAILURE = re.compile(
-    r"\b(0|no|zero|without)\s+(failed|failures?|mismatch\w*|errors?)\b|"
-    r"(failed|failures?|mismatch\w*|errors?)\w*\s*[:=]\s*0(\.0*)?\b|"
-    # Programs that demonstrate an assertion.
-    r"thread: \[[\d,]+\] Assertion .* failed|failed as expected|generate assertion failures",
-    re.IGNORECASE,
-)
-_REFUSED = re.compile(
-    r"cudasync (?:software GPU|native): (.*(?:supported|NOT_SUPPORTED|software GPU|CUDA 13).*)"
-)
-_NO_FILE = re.compile(
-    r"No such (?:file|folder)|(?:can ?not|can't|could not|couldn't|unable to|error|failed to|not) "
-    r"(?:\w+ ){0,3}(?:open|read|find|load|found)",
-    re.IGNORECASE,
-)
-# The exit status of cuda-samples if the device lacks their feature.
-_WAIVED = 2
 _OPTIONS = (
     *("-arch=compute_80", "-O2", "-std=c++17", "-w", "-Xcompiler=-fopenmp,-fpermissive"),
     *("--expt-relaxed-constexpr", "--extended-lambda"),
@@ -197,35 +170,6 @@ def _processor_seconds() -> float:
     """The processor time of this process's children that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def judged(status: int | None, said: str) -> tuple[str, str]:
-    """The outcome and its reason for a program with this exit status and output."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    last = lines[-1] if lines else ""
-    refused = _REFUSED.search(said)
-    if refused:
-        return "refused", refused[1]
-    if status is None:
-        return "lost", f"not done by its deadline: {last}"
-    absent = next((line for line in lines if _NO_FILE.search(line)), "")
-    if status and absent and "software GPU" not in said:
-        return "skipped", f"lacks a file: {absent}"
-    if status < 0:
-        return "lost", f"ended by {signal.Signals(-status).name}: {last}"
-    if status == _WAIVED and re.search("waiv|not support|require", said, re.IGNORECASE):
-        return "skipped", f"waives itself: {last}"
-    claims = _NO_FAILURE.sub(" passed ", said)
-    failure = _FAILURE.search(claims)
-    if status or failure:
-        told = next((line for line in lines if failure and failure[0] in line), last)
-        return "failed", f"exit status {status}: {told}"
-    return ("passed", "") if _PASS.search(claims) else ("skipped", "says nothing of its answer")
-
-
-def summary(tests: list[Outcome]) -> str:
-    """Counts, and the reasons of programs that did not pass."""
-    return runner.table(tests)
 
 
 def status_of(tests: list[Outcome]) -> int:

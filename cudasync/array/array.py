@@ -110,14 +110,14 @@ class Array(Arithmetic, Multiplying, Values, Protocols):
     def mT(self) -> Array:
         """A view with the last two dimensions exchanged; ValueError if there are fewer."""
         if self.ndim < 2:
-            raise ValueError(f"mT takes two dimensions and more, the array has {self.ndim}")
+            raise ValueError(f"mT takes 2 or more dimensions, the array has {self.ndim}")
         return self._permuted((*range(self.ndim - 2), self.ndim - 1, self.ndim - 2))
 
     @property
     def T(self) -> Array:
         """The transpose of a matrix, a view; ValueError unless there are two dimensions."""
         if self.ndim != 2:
-            raise ValueError(f"T takes two dimensions, the array has {self.ndim}: use permute_dims")
+            raise ValueError(f"T takes 2 dimensions, the array has {self.ndim}: use permute_dims")
         return self._permuted((1, 0))
 
     def _permuted(self, axes: tuple[int, ...]) -> Array:
@@ -267,7 +267,7 @@ class Array(Arithmetic, Multiplying, Values, Protocols):
         """
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         if not self.is_contiguous:
-            raise ValueError("only a contiguous array can be reshaped without a copy")
+            raise ValueError("reshape needs a contiguous array: use x.copy().reshape(...)")
         full = basic_indexing.fill_shape(tuple(int(n) for n in wanted), self.size)
         strides = contiguous_strides(full, self.dtype.itemsize)
         return type(self)(self._allocation, self.ptr, full, strides, self.dtype)
@@ -280,7 +280,7 @@ class Array(Arithmetic, Multiplying, Values, Protocols):
         """
         kind = np.dtype(dtype)
         if kind.hasobject:
-            raise TypeError(f"dtype {kind} has no fixed size; a device cannot hold it")
+            raise TypeError(f"dtype {kind} has no fixed size: give another dtype")
         # NumPy's answer for the same layout; the memory behind it is never touched.
         layout = as_strided(np.empty(0, self.dtype), self.shape, self.strides).view(kind)
         return type(self)(self._allocation, self.ptr, layout.shape, layout.strides, kind)
@@ -310,7 +310,7 @@ class Array(Arithmetic, Multiplying, Values, Protocols):
         from cudasync.array.creation import empty
 
         if stream is not None:
-            raise ValueError("to_device is ordered by the engine and takes no stream: leave it out")
+            raise ValueError("the engine orders to_device: leave stream= out")
         if device == "cpu":
             from cudasync.array.host.array import to_host
 
@@ -323,7 +323,7 @@ class Array(Arithmetic, Multiplying, Values, Protocols):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("an array without dimensions has no length")
+            raise TypeError("an array of 0 dimensions has no length")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Array]:

@@ -82,9 +82,9 @@ def _position(item: Any, length: int, axis: int) -> int:
         position = operator.index(item)
     except TypeError:
         raise TypeError(
-            "an index is made of integers, slices, '...', None and arrays of integers or bool, "
-            f"not {type(item).__name__}"
+            "an index takes integers, slices, '...', None and arrays of integers or bool, not "
+            f"{type(item).__name__}"
         ) from None
     if not -length <= position < length:
-        raise IndexError(f"index {position} is beyond axis {axis} of length {length}")
+        raise IndexError(f"index {position} is outside axis {axis} of length {length}")
     return position % length

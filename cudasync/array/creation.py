@@ -85,7 +85,9 @@ def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Ar
     """
     kind = np.dtype(dtype)
     if kind.hasobject:
-        raise TypeError(f"dtype {kind} has no fixed size; a device cannot hold it")
+        raise TypeError(
+            f"dtype {kind} has no fixed size, so an array cannot hold it: give another dtype"
+        )
     sizes = _shape(shape)
     if device == CPU:
         from cudasync.array.host.array import new_on_host

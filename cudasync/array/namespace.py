@@ -22,6 +22,8 @@ def provide(module: Any) -> None:
 def namespace(api_version: str | None) -> Any:
     """The registered module; ValueError for a version that it does not support."""
     if api_version is not None and api_version not in VERSIONS:
-        raise ValueError(f"version {api_version!r} of the array API: there are {VERSIONS}")
+        raise ValueError(
+            f"version {api_version!r} of the array API is unknown: choose from {VERSIONS}"
+        )
     assert _provided, "cudasync.xp was not imported"
     return _provided[0]

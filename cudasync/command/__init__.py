@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # What a missing module means, for those that programs can not do without.
 _EXTRAS = {
-    "PIL": 'needs Pillow: pip install "cudasync[demo]"',
-    "matplotlib": 'needs matplotlib for a picture: pip install "cudasync[demo]"',
+    "PIL": 'this this needs Pillow: pip install "cudasync[demo]"',
+    "matplotlib": 'a picture needs matplotlib: pip install "cudasync[demo]"',
 }
 
 

@@ -62,9 +62,9 @@ def _enhance(
     try:
         format_name = format_for(output)
         if not output.resolve().parent.is_dir():
-            raise CommandError(f"{output}: there is no such folder")
+            raise CommandError(f"{output}: there is no folder {output.parent}: create it first")
         if output.is_dir():
-            raise CommandError(f"{output}: is a folder")
+            raise CommandError(f"{output} is a folder: name a file")
         photo = open_photo(options.image or sample_photo(), options.size)
         verdict = run_trial(
             photo, format_name, options.repeat, progress.say, profile=bool(files.all)
@@ -77,7 +77,7 @@ def _enhance(
             raise CommandError(str(error.cause)) from error
         raise
     except MemoryError as error:
-        raise CommandError("not enough memory for this picture: try --size N") from error
+        raise CommandError("not enough memory for this picture: use a smaller --size") from error
     file = verdict.file
     if options.output is None:
         file = side_by_side(photo, file, format_name)
@@ -107,7 +107,7 @@ def _as_text(photo: Photo, output: Path, files: Files, verdict: Verdict, repeat:
         f"streams    {counts.streams_used} used, {counts.events_recorded} events recorded, "
         f"{counts.waits} waits, {counts.waits_elided} waits elided",
         f"time       {took_s:.2f} s" + (f", {took_s / repeat:.2f} s each" if repeat > 1 else ""),
-        f"serial     {equal}, to what the serial engine makes of it",
+        f"serial     {equal}, to the result of the serial engine",
         f"NumPy      {close}, within {TOLERANCE_LEVELS} level of 255: off by "
         f"{verdict.largest_difference} at most, {verdict.equal_share:.2%} the same",
         "",

@@ -70,7 +70,7 @@ def start(options: argparse.Namespace) -> int:
 def _train(options: argparse.Namespace) -> int:
     """Training has a report and a picture of its own."""
     if set(options.names) != {TRAINING}:
-        raise CommandError(f"{TRAINING} has a report of its own: name it alone")
+        raise CommandError(f"{TRAINING} does not run with other experiments: name it alone")
     from cudasync.command import training
 
     return training.start(options, _drawer(options.plot, "training.curves"))
@@ -81,11 +81,11 @@ def _drawer(path: Path | None, module: str) -> Any:
     if path is None:
         return None
     if path.suffix.lower() not in _FORMATS:
-        raise CommandError(f"{path}: a picture's name ends with {', '.join(_FORMATS)}")
+        raise CommandError(f"{path}: the suffix of a picture must be one of {', '.join(_FORMATS)}")
     if not path.resolve().parent.is_dir():
-        raise CommandError(f"{path}: there is no such folder")
+        raise CommandError(f"{path}: there is no folder {path.parent}: create it first")
     if path.is_dir():
-        raise CommandError(f"{path}: is a folder")
+        raise CommandError(f"{path} is a folder: name a file")
     return importlib.import_module(f"cudasync.experiments.{module}").draw
 
 
@@ -94,7 +94,7 @@ def _named(names: Sequence[str]) -> list[Experiment]:
     for name in names:
         if name not in EXPERIMENTS:
             known = ", ".join([*EXPERIMENTS, TRAINING])
-            raise CommandError(f"there is no experiment {name!r}: {known}")
+            raise CommandError(f"there is no experiment {name!r}: choose from {known}")
     return [each for name, each in EXPERIMENTS.items() if not names or name in names]
 
 
@@ -118,7 +118,7 @@ def _possible(wanted: Sequence[Experiment], *, is_picked: bool) -> list[Experime
 def _remedy(count: int) -> str:
     devices = "1 device" if count == 1 else f"{count} devices"
     software = "" if chosen().kind == "soft" else "CUDASYNC_DEVICE=soft "
-    return f"two devices are needed, and there is {devices}: set {software}{_DEVICES}=2"
+    return f"two devices are needed, found {devices}: set {software}{_DEVICES}=2"
 
 
 def _measured(
@@ -135,7 +135,7 @@ def _measured(
             if each not in others
         }
     except MemoryError as error:
-        raise CommandError("not enough memory: try a smaller --size") from error
+        raise CommandError("not enough memory: use a smaller --size") from error
     finally:
         progress.close()
     if others:
@@ -170,7 +170,7 @@ def _in_a_child(
         child.wait()
     if child.returncode not in (0, 1):
         raise CommandError(
-            f"the part that is timed by the wall clock ended with {child.returncode}"
+            f"the process of the wall-clock experiments ended with status {child.returncode}"
         )
     documents = json.loads(said)["experiments"]
     return {document["name"]: from_json(document) for document in documents}
@@ -182,13 +182,13 @@ def _as_text(found: Sequence[Measurement], left_out: Sequence[str], plot: Path |
     lines = [f"devices: {count} x {device.name} ({chosen().why})"]
     if device.is_software:
         lines += [
-            "They compute on this machine's processors, so little is gained by the wall clock."
+            "These devices share this machine's processors, so the wall clock shows little gain."
         ]
     lines += [""]
     for each in found:
         lines += [*as_text(each), ""]
     if left_out:
-        lines += [f"left out: {', '.join(left_out)}: {_remedy(count)}"]
+        lines += [f"not run: {', '.join(left_out)}: {_remedy(count)}"]
     if plot is not None:
         lines += [f"wrote {plot}"]
     return lines if lines[-1] else lines[:-1]

@@ -23,17 +23,24 @@ def hosts_of(text: str, count: int, name: str) -> list[tuple[str, int]]:
             continue
         host = _HOST.fullmatch(words)
         if host is None or (host[2] and not int(host[2])):
-            raise CommandError(f"{name}, line {number}: {words!r} is no HOST, HOST:4, HOST slots=4")
+            raise CommandError(
+                f"{name}, line {number}: {words!r} is not a host: write HOST, "
+                f"HOST:4 or HOST slots=4"
+            )
         if host[1] in found:
-            raise CommandError(f"{name}, line {number}: {host[1]} was named before: add its places")
+            raise CommandError(
+                f"{name}, line {number}: {host[1]} is named twice: give all its slots in one line"
+            )
         found[host[1]] = int(host[2]) if host[2] else None
     if not found:
-        raise CommandError(f"{name} names no host")
+        raise CommandError(f"{name} names no host: write one HOST or HOST:4 per line")
     told = sum(slots or 0 for slots in found.values())
     silent = sum(slots is None for slots in found.values())
     each = -(-max(0, count - told) // silent) if silent else 0
     if told < count and not silent:
-        raise CommandError(f"{name} has places for {told} ranks, -n asks for {count}")
+        raise CommandError(
+            f"{name} has slots for {told} ranks, -n asks for {count}: add slots or hosts"
+        )
     return [(host, each if slots is None else slots) for host, slots in found.items()]
 
 

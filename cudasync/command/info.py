@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _CUPY = ("cupy-cuda13x", "cupy-cuda12x")
 _CUPY_ON_SOFTWARE = (
-    "runs, with cuBLAS, cuFFT, cuRAND and random generators over NumPy; refused by name: "
+    "runs, with cuBLAS, cuFFT, cuRAND and random generators over NumPy; not supported: "
     "cuSOLVER, cuSPARSE, cuSPARSELt, cuTENSOR, NCCL, cupy.cuda.cub"
 )
 _PACKAGES = ("cuda-python", "cuda-bindings", "numpy", "llvmlite", "pillow", "matplotlib")
@@ -95,8 +95,8 @@ def _check() -> str:
     if not is_checked():
         return "off"
     if can_record():
-        return "launches on the engine and what device ops enqueue are held to what is declared"
-    return "only declarations that contradict the PTX are found: the driver does not record"
+        return "launches and device ops are compared with their declared accesses"
+    return "finds only declarations that contradict the PTX: this driver records no accesses"
 
 
 def _held() -> str:
@@ -104,8 +104,8 @@ def _held() -> str:
     text = f"at most {KEPT_BYTES >> 20} MiB of pinned memory for copies"
     software = held_by_software()
     if software is None:
-        return f"{text}; the driver's pools have settings of their own"
-    return f"{text}, {software[1] >> 20} MiB of freed memory by the software GPU"
+        return f"{text}; the driver's memory pools have their own limits"
+    return f"{text}, {software[1] >> 20} MiB of freed memory in the software GPU"
 
 
 def _cupy(chosen_one: str) -> str | None:
@@ -144,7 +144,7 @@ def _as_text(found: dict[str, Any]) -> list[str]:
         rows.append(("matmul", "; ".join(ways)))
     for name, each in found["communicators"].items():
         lead = "" if each["is_available"] else "not available: "
-        chosen_one = " (what init() takes here)" if each["is_chosen"] else ""
+        chosen_one = " (init() chooses it here)" if each["is_chosen"] else ""
         rows.append((f"{name} ranks", f"{lead}{each['about']}{chosen_one}"))
     if found["check"]:
         rows.append(("checked mode", found["check"]))

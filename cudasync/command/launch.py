@@ -26,6 +26,7 @@ from cudasync.command import leftovers, mpiexec
 from cudasync.command.arguments import CommandError
 from cudasync.command.hosts import hosts_of, is_here
 from cudasync.command.remote import Agent, starts_by_ssh
+from cudasync.command.run import raise_unless_found
 
 if TYPE_CHECKING:
     import argparse
@@ -45,8 +46,7 @@ _PR_SET_PDEATHSIG = 1
 
 def start(options: argparse.Namespace) -> int:
     """Run the ranks; the status of the first that failed, 128 and the number for a signal."""
-    if not options.module and not Path(options.script).exists():
-        raise CommandError(f"{options.script}: there is no such file")
+    raise_unless_found(options)
     found = mpiexec.find()
     words = [*(["-m"] if options.module else []), options.script, *options.arguments]
     command = [sys.executable, "-m", "cudasync.command.rank", *words]

@@ -110,7 +110,7 @@ def find() -> Mpiexec:
     path = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec")
     if path is None:
         raise CommandError(
-            'there is no mpiexec, here or in the PATH: pip install "cudasync[mpi]", '
+            'mpiexec is neither beside this Python nor in the PATH: pip install "cudasync[mpi]", '
             "or load the MPI of this cluster"
         )
     try:
@@ -125,4 +125,6 @@ def find() -> Mpiexec:
     if _HYDRA.search(said):
         return Mpiexec(path, 0)
     first = (said.splitlines() or ["nothing"])[0]
-    raise CommandError(f"{path} is of no MPI that is known here: it says {first!r}")
+    raise CommandError(
+        f"{path} belongs to an unknown MPI (known: Open MPI, MPICH): --version prints {first!r}"
+    )

@@ -30,13 +30,16 @@ _BATCH_SYSTEMS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 _ANSWER_S = 30.0
 # What ssh says, and what helps.
 _CURES = {
-    "could not resolve": "is the name right, and known to DNS, /etc/hosts or ~/.ssh/config?",
-    "permission denied": "log in there without a question first, by a key: ssh-copy-id {host}, "
-    "or start ssh-agent and ssh-add",
-    "host key verification failed": "its key is unknown or has changed: run ssh {host} once by "
-    "hand and look at it",
-    "connection refused": "no ssh server answers there",
-    "timed out": "no ssh server answers there",
+    "could not resolve": "check that DNS, /etc/hosts or ~/.ssh/config knows the name",
+    "permission denied": "set up a login by key, which asks no question: ssh-copy-id {host}, or "
+    "ssh-agent and ssh-add",
+    "host key verification failed": "the host's key is unknown or has changed: run `ssh {host}` "
+    "once and check the key",
+    "connection refused": "no ssh server answers there: check that sshd runs and that no "
+    "firewall blocks it: check that sshd runs and that no "
+    "firewall blocks it",
+    "timed out": "no ssh server answers there: check that sshd runs and that no firewall blocks "
+    "it: check that sshd runs and that no firewall blocks it",
 }
 
 
@@ -53,8 +56,8 @@ class Agent:
         words = tuple(shlex.split(named.partition(" : ")[0])) or ("ssh",)
         if shutil.which(words[0]) is None:
             raise CommandError(
-                f"there is no {words[0]} here, by which ranks are started on other machines: "
-                f"install an ssh client (openssh-client)"
+                f"{words[0]}, which starts ranks on other hosts, is not installed: install an "
+                f"ssh client (openssh-client)"
             )
         return cls(words + BATCH if Path(words[0]).name == "ssh" else words)
 
@@ -81,12 +84,12 @@ class Agent:
             if "script" not in lines and answer.returncode == 255:
                 raise CommandError(f"{host}: {_told(answer, host)}")
             for word, what in (
-                ("python", f"{python}, the Python that runs this"),
-                ("folder", f"{folder}, the folder that this is run in"),
+                ("python", f"{python}, the Python of this process"),
+                ("folder", f"{folder}, the current folder"),
                 ("script", f"{script} in {folder}"),
             ):
                 if word not in lines:
-                    raise CommandError(f"{host} has no {what}: paths are the same on all hosts")
+                    raise CommandError(f"{host} has no {what}: paths must be the same on all hosts")
             machine = lines[lines.index("python") - 1]
             if machine in machines:
                 raise CommandError(
@@ -124,7 +127,7 @@ def starts_by_ssh(environment: Mapping[str, str]) -> bool:
 
 def _told(answer: subprocess.CompletedProcess[str], host: str) -> str:
     """What ssh said last, and what helps."""
-    said = (answer.stderr.strip().splitlines() or ["ssh failed without a word"])[-1].strip()
+    said = (answer.stderr.strip().splitlines() or ["ssh failed and printed nothing"])[-1].strip()
     for word, cure in _CURES.items():
         if word in answer.stderr.lower():
             return f"{said}: {cure.format(host=host)}"

@@ -37,11 +37,20 @@ _CHILDREN = Path(__file__).with_name("children")
 
 def start(options: argparse.Namespace) -> int:
     """Put the software GPU in place and run the script; returns its exit status."""
-    name: str = options.script
-    if not options.module and not Path(name).exists():
-        raise CommandError(f"{name}: there is no such file")
+    raise_unless_found(options)
     _install(options)
     return execute(options, nullcontext())
+
+
+def raise_unless_found(options: argparse.Namespace) -> None:
+    """CommandError for a script that does not exist, or a folder without `__main__.py`."""
+    script = Path(options.script)
+    if options.module:
+        return
+    if not script.exists():
+        raise CommandError(f"{options.script}: there is no such file")
+    if script.is_dir() and not (script / "__main__.py").is_file():
+        raise CommandError(f"{options.script} is a folder without __main__.py: name a script")
 
 
 def execute(options: argparse.Namespace, around: AbstractContextManager[object]) -> int:
@@ -95,7 +104,7 @@ def _run_module(name: str) -> None:
     except (ImportError, ValueError):
         is_there = False
     if not is_there:
-        raise CommandError(f"there is no module {name}")
+        raise CommandError(f"there is no module {name}: check the name and PYTHONPATH")
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
@@ -138,9 +147,13 @@ def _raise_unless_told(options: argparse.Namespace) -> None:
     asked["--json"] = options.json
     for name, given in asked.items():
         if given is not None and options.check is None:
-            raise CommandError(f"{name} is for what --check finds: add --check=race,mem,init,sync")
+            raise CommandError(f"{name} needs --check: add --check=race,mem,init,sync")
+    if options.suppress is not None and not options.suppress.is_file():
+        raise CommandError(f"{options.suppress}: there is no such file")
     if options.json is not None and not options.json.resolve().parent.is_dir():
-        raise CommandError(f"{options.json}: there is no such folder")
+        raise CommandError(
+            f"{options.json}: there is no folder {options.json.parent}: create it first"
+        )
 
 
 def _tell_findings(file: Path | None) -> None:

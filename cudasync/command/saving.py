@@ -26,7 +26,7 @@ class Files:
     def __init__(self, *, trace: Path | None, page: Path | None, picture: Path | None) -> None:
         for file in filter(None, (trace, page, picture)):
             if not file.resolve().parent.is_dir():
-                raise CommandError(f"{file}: there is no such folder")
+                raise CommandError(f"{file}: there is no folder {file.parent}: create it first")
         if picture is not None:
             _check_picture(picture)
         # Resolved now: the program may change the folder it is in.
@@ -53,4 +53,6 @@ class Files:
 def _check_picture(file: Path) -> None:
     known = importlib.import_module("matplotlib.figure").FigureCanvasBase.filetypes
     if file.suffix and file.suffix[1:].lower() not in known:
-        raise CommandError(f"{file}: pictures are {', '.join(sorted(known))}")
+        raise CommandError(
+            f"{file}: the suffix of a picture must be one of {', '.join(sorted(known))}"
+        )

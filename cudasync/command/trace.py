@@ -7,11 +7,9 @@ and the picture that were asked for.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cudasync.command.arguments import CommandError
-from cudasync.command.run import execute
+from cudasync.command.run import execute, raise_unless_found
 from cudasync.command.saving import Files
 from cudasync.profile import Profile
 
@@ -22,8 +20,7 @@ if TYPE_CHECKING:
 
 def start(options: argparse.Namespace) -> int:
     """Run the script and write what it did; returns its exit status."""
-    if not options.module and not Path(options.script).exists():
-        raise CommandError(f"{options.script}: there is no such file")
+    raise_unless_found(options)
     files = Files(trace=options.output, page=options.html, picture=options.plot)
     return execute(options, _Saved(files))
 

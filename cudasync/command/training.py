@@ -85,7 +85,7 @@ def train(data: digits.Data, settings: Settings) -> Outcome:
 def _lacking(way: Way) -> str:
     """Why a way can not be had here; an empty text where it can."""
     if way.devices > cs.device_count():
-        return f"needs {way.devices} devices, and there is {cs.device_count()}"
+        return f"needs {way.devices} devices, found {cs.device_count()}"
     if not way.processes:
         return ""
     if way.transport == "ray":
@@ -131,6 +131,6 @@ def _in_processes(way: Way, data: digits.Data, settings: Settings, folder: Path)
                 child.kill()
                 child.wait()
     if child.returncode:
-        last = (told.splitlines() or ["it said nothing"])[-1]
-        raise CommandError(f"{way.name}: ended with {child.returncode}: {last}")
+        last = (told.splitlines() or ["it printed nothing"])[-1]
+        raise CommandError(f"{way.name}: its process ended with status {child.returncode}: {last}")
     return Trained(**json.loads(order.with_suffix(".found").read_text()))

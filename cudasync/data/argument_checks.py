@@ -18,7 +18,7 @@ def number(value: Any, word: str, least: int) -> int:
     except TypeError:
         found = None
     if found is None or isinstance(value, bool):
-        raise TypeError(f"{word} is a whole number, not {value!r}")
+        raise TypeError(f"{word} must be an integer, not {value!r}")
     if found < least:
         raise ValueError(f"{word} is {found}: at least {least}")
     return found
@@ -27,5 +27,5 @@ def number(value: Any, word: str, least: int) -> int:
 def function(value: Function, verb: str) -> Function:
     """`value`, which takes an item. TypeError if it is not callable."""
     if not callable(value):
-        raise TypeError(f"{verb} takes a function of an item, not {value!r}")
+        raise TypeError(f"{verb} takes a function of one item, not {value!r}")
     return value

@@ -39,8 +39,8 @@ class Samples:
                 (shape,) = shapes
             elif pad is None or len({len(each) for each in shapes}) > 1:
                 raise ValueError(
-                    f"leaf {at} has shapes {sorted(shapes)} in one batch: "
-                    "make them alike in map(), or give batch(pad=value)"
+                    f"leaf {at} has shapes {sorted(shapes)} in one batch: make them equal in "
+                    f"map(), or give batch(pad=value)"
                 )
             else:
                 shape = tuple(max(extents) for extents in zip(*shapes, strict=True))

@@ -35,7 +35,7 @@ class Failed:
 
 def raise_unless_policy(on_error: str) -> None:
     if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error is 'raise' or 'skip', not {on_error!r}")
+        raise ValueError(f"on_error must be 'raise' or 'skip', not {on_error!r}")
 
 
 def is_failed(items: list[Any]) -> bool:

@@ -98,7 +98,7 @@ class PipelineStats:
                 f"{each.workers:9}{full:>7}"
             )
         lines.append(
-            f"the loop waited {self.waits} times of {self.delivered}, {self.waited_s:.3f} s; "
+            f"the loop waited for {self.waits} of {self.delivered} items, {self.waited_s:.3f} s; "
             f"bottleneck: {self.bottleneck}"
         )
         return "\n".join(lines)

@@ -115,7 +115,9 @@ class Pipeline:
         """The position of the loop, as numbers that JSON takes. ValueError behind
         `ordered=False`."""
         if not self._is_ordered:
-            raise ValueError("map(ordered=False) gives no order that could be taken up again")
+            raise ValueError(
+                "state() needs an order, and map(ordered=False) gives none: leave ordered out"
+            )
         return {"epoch": self._epoch, "delivered": self._delivered}
 
     def restore(self, state: dict[str, int]) -> None:
@@ -126,7 +128,7 @@ class Pipeline:
         positions. TypeError and ValueError for anything that `state` did not return.
         """
         if not (isinstance(state, dict) and state.keys() >= {"epoch", "delivered"}):
-            raise TypeError(f"restore takes what state() returned, not {state!r}")
+            raise TypeError(f"restore takes the result of state(), not {state!r}")
         epoch, delivered = (number(state[each], each, 0) for each in ("epoch", "delivered"))
         self.close()
         self._epoch, self._delivered = epoch, delivered
@@ -145,7 +147,7 @@ class Pipeline:
         """
         loop = self._loop
         if not loop.items:
-            raise ValueError("nothing was counted yet: iterate over some items first")
+            raise ValueError("no item was delivered yet: iterate over some items first")
         stages = {each.stage: each for each in self.stats().stages}
         maps = {name: stages[name] for name in stages if name.partition(" ")[0] == "map"}
         found = chosen(maps, (loop.busy_s - loop.waited_s) / loop.items, loop.items)

@@ -149,7 +149,7 @@ class Prefetched(Cursor):
 
         for _, dtype in specs:
             if dtype.kind not in "biuf":
-                raise TypeError(f"{dtype} cannot be on a device: make numbers of it in map()")
+                raise TypeError(f"{dtype} cannot be on a device: convert it to numbers in map()")
         slot = self._slots[self._next_slot]
         self._next_slot = (self._next_slot + 1) % self._depth
         views = slot.views(specs)

@@ -32,7 +32,7 @@ def shard(self: Pipeline, rank: int, size: int) -> Pipeline:
     """The items whose number is `rank` modulo `size`: a part for each of `size` processes."""
     rank, size = number(rank, "rank", 0), number(size, "size", 1)
     if rank >= size:
-        raise ValueError(f"rank {rank} of {size}: ranks are below the size")
+        raise ValueError(f"rank={rank} must be from 0 to size - 1 = {size - 1}")
     return _sliced(self, rank, size, None)
 
 
@@ -97,7 +97,9 @@ def shuffle(self: Pipeline, seed: int, buffer: int | None = None) -> Pipeline:
             lambda key: views.Permuted(inner(key), (seed, *key)),
         )
     if buffer is None:
-        raise ValueError("what has no length is shuffled in a buffer: shuffle(seed, buffer=n)")
+        raise ValueError(
+            "a source without a length is shuffled in a buffer: give shuffle(seed, buffer=n)"
+        )
     return self._then(
         ("shuffle", seed, buffer),
         lambda source, key, opening: Shuffled(source, (seed, *key), buffer),

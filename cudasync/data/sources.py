@@ -38,8 +38,8 @@ def source(data: Any) -> Pipeline:
         )
     if not (hasattr(data, "__iter__") or callable(data)):
         raise TypeError(
-            f"{type(data).__name__} is no source: give what has __len__ and __getitem__, "
-            "an iterable, or a function that returns one"
+            f"{type(data).__name__} is not a source: give a sequence (__len__ and __getitem__), "
+            f"an iterable, or a function that returns one"
         )
     return Pipeline(lambda key, opening: Iterated(data, opening.meter("source")), made=(made,))
 
@@ -93,7 +93,7 @@ def interleave(*pipelines: Any, block: int = 1) -> Pipeline:
 
 def _sources(pipelines: tuple[Any, ...]) -> list[Pipeline]:
     if not pipelines:
-        raise ValueError("of no pipeline: give at least one")
+        raise ValueError("no pipeline is given: give at least one")
     return [source(each) for each in pipelines]
 
 

@@ -54,7 +54,7 @@ def map(  # noqa: A001 - a verb of tf.data
     if not isinstance(workers, str):
         workers = number(workers, "workers", 1)
     elif workers != "auto":
-        raise ValueError(f"workers is {workers!r}: a number, or 'auto'")
+        raise ValueError(f"workers must be a number or 'auto', not {workers!r}")
     sent = pickled(fn) if processes else None
 
     def opened(source: Cursor, key: Key, opening: Opening) -> Cursor:
@@ -80,7 +80,7 @@ def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pi
     version of the data. If an item cannot be written, as on a full disk, that is a `DataError`.
     """
     if not isinstance(where, (str, os.PathLike)):
-        raise TypeError(f"cache is 'memory' or a folder, not {where!r}")
+        raise TypeError(f"cache must be 'memory' or a folder, not {where!r}")
     if os.fspath(where) == "memory":
         store: Store = InMemory()
     else:

@@ -37,8 +37,8 @@ def columns(samples: Sequence[Any]) -> list[list[Any]]:
     for at, (sample, row) in enumerate(zip(samples, rows, strict=True)):
         if len(row) != len(rows[0]) or not alike(sample, samples[0]):
             raise ValueError(
-                f"sample {at} of the batch is another tree than sample 0: "
-                "have map() return the same dict or tuple for all"
+                f"sample {at} of the batch has another structure than sample 0: let map() return "
+                f"equal dicts or tuples for all"
             )
         if isinstance(sample, dict) and list(sample) != list(samples[0]):
             rows[at] = leaves({key: sample[key] for key in samples[0]})

@@ -57,7 +57,7 @@ def _section(
     }
     columns = max(width - max(len(head) for head in heads.values()), 10)
     step = (end - begin) / columns or 1.0
-    title = f"{title}: {_duration(end - begin)} in all, {_duration(step)} a column"
+    title = f"{title}: {_duration(end - begin)} in all, {_duration(step)} per column"
     return [
         title,
         *(heads[n] + _row(rows[n], begin, step, columns, letters) for n in in_order(rows)),

@@ -113,7 +113,7 @@ def format_for(output: Path) -> str:
     """The format that Pillow writes for this file name, for instance "PNG" for "a.png"."""
     name: str | None = Image.registered_extensions().get(output.suffix.lower())
     if name is None or name not in Image.SAVE:
-        raise PhotoError(f"{output}: no format that Pillow writes is named {output.suffix!r}")
+        raise PhotoError(f"{output}: Pillow writes no format {output.suffix!r}: use .png or .jpg")
     return name
 
 
@@ -126,7 +126,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         with path.open("rb") as file, Image.open(file) as image:
             yield image
     except Image.UnidentifiedImageError as error:
-        raise PhotoError(f"{path}: not a picture that Pillow can read") from error
+        raise PhotoError(f"{path}: Pillow cannot read this as a picture") from error
     except OSError as error:
         raise PhotoError(f"{path}: {error.strerror or _line(error)}") from error
     except Exception as error:

@@ -19,7 +19,7 @@ def listed(comm: Communicator, x: Any, what: str, only: Sequence[int] | None = N
     given = list(x) if isinstance(x, (list, tuple)) else [x]
     if len(given) != len(comm.ranks):
         raise ValueError(
-            f"{what} takes one array for each rank of this process, {len(comm.ranks)} in a list, "
+            f"{what} takes one array for each rank of this process: a list of {len(comm.ranks)}, "
             f"not {len(given)}"
         )
     for rank, device, each in zip(comm.ranks, comm.devices, given, strict=True):
@@ -27,14 +27,15 @@ def listed(comm: Communicator, x: Any, what: str, only: Sequence[int] | None = N
             continue
         if not isinstance(each, Array):
             raise TypeError(
-                f"{what} of rank {rank} is an array of cudasync, not {type(each).__name__}: use "
+                f"{what} of rank {rank} must be an array of cudasync, not {type(each).__name__}: "
+                f"use "
                 f"cs.array(x, device=...)"
             )
         each.form.raise_if_over()
         if each.device != device:
             raise ValueError(
-                f"{what} of rank {rank} is on {each.device}, the rank's arrays are on {device}: "
-                f"use to_device"
+                f"{what} of rank {rank} is on {each.device}, the rank's device is {device}: move "
+                f"it with to_device"
             )
     return given
 
@@ -53,7 +54,7 @@ def end(
     """The rank of this process that sends or receives, the other end, and the one array here."""
     comm.raise_if_over()
     if rank is None and len(comm.ranks) > 1:
-        raise ValueError("rank= says which rank of this process does it: there are several")
+        raise ValueError("this process has several ranks: choose one with rank=")
     here = comm.rank if rank is None else as_rank(comm, rank, "rank")
     if here not in comm.ranks:
         raise ValueError(f"rank={rank} is in another process: this one has {list(comm.ranks)}")
@@ -80,28 +81,28 @@ def one_color(color: Any, key: Any) -> tuple[Any, Any, bool]:
     is_listed = isinstance(color, (list, tuple))
     colors, keys = (color, key or [None]) if is_listed else ([color], [key])
     if len(colors) != 1 or len(keys) != 1:
-        raise ValueError("split takes a list of 1 color, and of as many keys")
+        raise ValueError("split takes a list of 1 color and a list of 1 key")
     return colors[0], 0 if keys[0] is None else keys[0], is_listed
 
 
 def places_of(devices: Any) -> list[Any]:
     """The devices of a list; TypeError for anything but a list of devices."""
     if isinstance(devices, str) or not hasattr(devices, "__iter__"):
-        raise TypeError(f"devices= is a list of devices, such as [{devices!r}], not {devices!r}")
+        raise TypeError(f"devices= takes a list of devices, such as [{devices!r}], not {devices!r}")
     return [place(each) for each in devices]
 
 
 def raise_unless_callable(fn: Any, what: str) -> None:
     """TypeError for anything but a function."""
     if not callable(fn):
-        raise TypeError(f"{what} is a function, not {type(fn).__name__}")
+        raise TypeError(f"{what} must be a function, not {type(fn).__name__}")
 
 
 def a_communicator(comm: Any) -> Communicator:
     """`comm`; TypeError for anything else."""
     if not hasattr(comm, "ranks"):
         kind = type(comm).__name__
-        raise TypeError(f"a communicator is what cs.distributed.init() gives, not {kind}")
+        raise TypeError(f"comm must be a communicator of cs.distributed.init(), not {kind}")
     found: Communicator = comm
     return found
 
@@ -110,9 +111,9 @@ def alike(arrays: Sequence[Any], shape: tuple[int, ...], dtype: Any, what: str) 
     """Raise TypeError for another dtype, ValueError for another shape."""
     for each in arrays:
         if each.dtype != dtype:
-            raise TypeError(f"{what} is {each.dtype} where {dtype} is needed")
+            raise TypeError(f"{what} has dtype {each.dtype}, but must have {dtype}")
         if each.shape != shape:
-            raise ValueError(f"{what} has the shape {each.shape} where {shape} is needed")
+            raise ValueError(f"{what} has shape {each.shape}, but must have {shape}")
 
 
 def joined(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
@@ -123,7 +124,9 @@ def joined(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
 def length_of_part(shape: tuple[int, ...], size: int, what: str) -> int:
     """The length of one of `size` parts; ValueError if the first axis has no equal parts."""
     if not shape or shape[0] % size:
-        raise ValueError(f"{what} has the shape {shape}: its first axis has no {size} equal parts")
+        raise ValueError(
+            f"{what} has shape {shape}: its first axis cannot be split into {size} equal parts"
+        )
     return shape[0] // size
 
 
@@ -138,7 +141,7 @@ def as_rank(comm: Communicator, rank: Any, what: str) -> int:
     """A rank of the communicator; ValueError beyond its size, TypeError for a non-integer."""
     found = whole(rank, what)
     if not 0 <= found < comm.size:
-        raise ValueError(f"{what}={found} is no rank: there are {comm.size}, from 0")
+        raise ValueError(f"{what}={found} is not a rank: ranks go from 0 to {comm.size - 1}")
     return found
 
 

@@ -110,7 +110,9 @@ class Line:
         The matching calls of other ranks then wait for this rank. A later call must not match them.
         """
         if number >= 0 and self._due.popleft() != number and self.broken_by is None:
-            self.broken_by = "an earlier call did not run here, since what it reads had failed"
+            self.broken_by = (
+                "an earlier call did not run here, because an op that wrote its input failed"
+            )
         if self.broken_by is not None:
             raise CommunicatorBroken(self.broken_by)
 

@@ -178,7 +178,9 @@ class Communicator(ABC):
         """
         self.raise_if_over()
         if self._group is not None:
-            raise ValueError("a group of this communicator is open: groups do not nest")
+            raise ValueError(
+                "a group of this communicator is open: close it first, groups do not nest"
+            )
         self._group = opened = Group()
         try:
             yield opened
@@ -213,7 +215,7 @@ class Communicator(ABC):
         """This process's part of a barrier; ValueError in a group."""
         self.raise_if_over()
         if self._group is not None:
-            raise ValueError("a barrier blocks, and nothing of a group is launched before its end")
+            raise ValueError("a barrier inside a group would wait forever: call it after the group")
         for work in self._launched:
             work.wait(timeout)
         self._launched.clear()
@@ -237,7 +239,7 @@ def parts_of(
     colors = [color] if is_alone else list(color)
     keys = [0] * comm.size if key is None else [key] if is_alone else list(key)
     if len(colors) != comm.size or len(keys) != comm.size:
-        raise ValueError(f"split takes a list of {comm.size} colors, and of as many keys")
+        raise ValueError(f"split takes a list of {comm.size} colors and a list of {comm.size} keys")
     made: dict[Any, Communicator] = {}
     for each in dict.fromkeys(colors):
         members = sorted((keys[r], r) for r in range(comm.size) if colors[r] == each)

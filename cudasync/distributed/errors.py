@@ -32,7 +32,9 @@ class CommunicatorBroken(DistError):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"the communicator is broken, make a new one or end: {reason}")
+        super().__init__(
+            f"the communicator is broken: {reason}; make a new one, or end the program"
+        )
 
 
 class CollectiveTimeout(DistError, TimeoutError):
@@ -51,9 +53,9 @@ class CollectiveTimeout(DistError, TimeoutError):
         self.seconds = seconds
         self.rank = rank
         why = (
-            "some rank is late, dead, or calls something else (debug=True of init() compares calls)"
+            "a rank is late, dead, or calls something else (init(debug=True) compares the calls)"
             if rank is None
-            else f"rank {rank} has called nothing yet that it waits for"
+            else f"rank {rank} has not made the matching call yet"
         )
         super().__init__(
             f"{operation} (number {sequence} on its communicator) did not end within {seconds:g} s:"
@@ -70,7 +72,7 @@ class CollectiveMismatch(DistError):
     def __init__(self, calls: Sequence[str]) -> None:
         self.calls = tuple(calls)
         told = "; ".join(f"rank {rank}: {call}" for rank, call in enumerate(calls))
-        super().__init__(f"the ranks do not call the same thing: {told}")
+        super().__init__(f"the ranks call different operations: {told}")
 
 
 class RankFailed(DistError):

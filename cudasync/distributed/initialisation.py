@@ -65,7 +65,7 @@ def init(
     CollectiveTimeout if a rank does not come.
     """
     if backend not in BACKENDS:
-        raise ValueError(f"backend is one of {', '.join(BACKENDS)}, not {backend!r}")
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
     raise_unless_seconds(timeout)
     named = None if devices is None else places_of(devices)
     if backend in ("mpi", "nccl") or (backend == "auto" and is_launched()):
@@ -73,16 +73,16 @@ def init(
     if named is None:
         named = places_of(range(device_count()))
     if not named:
-        raise ValueError("a communicator takes one device and more: devices=[] names none")
+        raise ValueError("a communicator needs at least one device: devices=[] names none")
     return LocalCommunicator(named)
 
 
 def raise_unless_seconds(timeout: Any) -> None:
     """TypeError for a timeout that is no number, ValueError if it is not positive."""
     if not isinstance(timeout, (int, float, np.integer, np.floating)):
-        raise TypeError(f"timeout is a number of seconds, not {type(timeout).__name__}")
+        raise TypeError(f"timeout must be a number of seconds, not {type(timeout).__name__}")
     if not timeout > 0:
-        raise ValueError(f"timeout is a positive number of seconds, not {timeout}")
+        raise ValueError(f"timeout must be a positive number of seconds, not {timeout}")
 
 
 def is_launched() -> bool:
@@ -109,7 +109,7 @@ def _is_debugged(asked: bool | None) -> bool:
         return asked
     value = os.environ.get(_DEBUG, "0")
     if value not in ("0", "1"):
-        raise ValueError(f"{_DEBUG} is 0 or 1, not {value!r}")
+        raise ValueError(f"{_DEBUG} must be 0 or 1, not {value!r}")
     return value == "1"
 
 
@@ -118,12 +118,12 @@ def _between_processes(
 ) -> Communicator:
     is_alone = backend == "nccl" and not is_launched()
     if devices is not None and len(devices) != 1 and not (is_alone and devices):
-        raise ValueError(f"a rank has one device, devices= names {len(devices)}")
+        raise ValueError(f"a rank has one device, but devices= names {len(devices)}")
     if backend == "nccl":
         nccl_library.library()
         named = [current_device()] if devices is None else devices
         if CPU in named:
-            raise ValueError("NCCL moves arrays of GPUs, and devices= names the CPU")
+            raise ValueError("NCCL needs GPUs, but devices= names the CPU")
         if is_alone:
             return NcclCommunicator(None, named, timeout)
     ranks = world(timeout)

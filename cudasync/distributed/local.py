@@ -274,8 +274,8 @@ def fit(sent: Sequence[Any], outs: Sequence[Any], way: tuple[int, int]) -> None:
     """ValueError for a recv without a send, or of another shape; TypeError for another dtype."""
     if len(outs) > len(sent):
         raise ValueError(
-            f"nothing was sent from rank {way[0]} to rank {way[1]}: one process drives both, so "
-            f"send first, or do both in a group()"
+            f"rank {way[1]} receives before rank {way[0]} has sent, and one process drives both: "
+            f"send first, or put both calls in a group()"
         )
     for out, x in zip(outs, sent, strict=False):
         alike([out], x.shape, x.dtype, "out")

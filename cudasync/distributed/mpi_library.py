@@ -69,8 +69,8 @@ def _loaded() -> Any:
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise BackendUnavailable(
             "mpi",
-            "this MPI was started without MPI_THREAD_MULTIPLE",
-            hint="start it by cudasync, or ask for that level",
+            "MPI was initialised without MPI_THREAD_MULTIPLE",
+            hint="let cudasync initialise MPI, or request this level",
         )
     _ASKED.add(MPI)
     return MPI

@@ -62,7 +62,7 @@ class NcclCommunicator(Communicator):
 
     def __init__(self, ranks: Ranks | None, devices: Sequence[Any], timeout: float) -> None:
         if len(set(devices)) < len(devices):
-            raise ValueError("NCCL takes each GPU once, and devices= names one twice")
+            raise ValueError("NCCL takes each GPU once, but devices= names one twice")
         size, rank = (len(devices), 0) if ranks is None else (ranks.size, ranks.rank)
         here = tuple(range(rank, rank + len(devices)))
         super().__init__(size, here, tuple(devices))

@@ -57,8 +57,8 @@ def library() -> Any:
     if driver != "cuda":
         raise BackendUnavailable(
             "nccl",
-            f"it moves data between NVIDIA's GPUs, and none is in use here ({why})",
-            hint='"local" and "mpi" work without, and so do the stores "device" and "dist_sync"',
+            f"NCCL needs NVIDIA GPUs, and this process uses none ({why})",
+            hint='use the backend "local" or "mpi", and the stores "device" or "dist_sync"',
         )
     try:
         found = importlib.import_module("nccl.bindings.nccl")

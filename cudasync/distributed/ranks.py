@@ -132,8 +132,8 @@ class Ranks:
         if (came, more) != (got.nbytes, left):
             parts = f" and {more} more parts" if more != left else ""
             raise ValueError(
-                f"rank {source} sent {came} bytes{parts} where {got.nbytes} are received: the "
-                f"arrays differ in size"
+                f"rank {source} sent {came} bytes{parts}, and {got.nbytes} bytes are expected: "
+                f"give arrays of equal size"
             )
 
     def tell(self, to: int, message: bytes) -> None:
@@ -198,8 +198,8 @@ class Ranks:
         if os.environ.get(TOLERANT) != "1":
             raise BackendUnavailable(
                 "mpi",
-                "this run does not go on without a rank",
-                hint="start it by cudasync launch --fault-tolerant, with Open MPI 5",
+                "this run cannot continue without a rank",
+                hint="start it with cudasync launch --fault-tolerant, with Open MPI 5",
             )
         made: list[Any] = []
 

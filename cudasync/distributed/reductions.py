@@ -26,13 +26,13 @@ def checked(op: Any, dtype: np.dtype[Any]) -> str:
     ValueError for an unknown name, TypeError for a dtype that the reduction does not take.
     """
     if op not in NAMES:
-        raise ValueError(f"op= is one of {', '.join(NAMES)}, not {op!r}")
+        raise ValueError(f"op= must be one of {', '.join(NAMES)}, not {op!r}")
     try:
         kind = supported(dtype).kind
     except NotImplementedError as error:
         raise TypeError(str(error)) from None
     if op == "mean" and kind != "f":
-        raise TypeError(f"mean takes floats, not {dtype}: take the sum and divide")
+        raise TypeError(f"mean takes floats, not {dtype}: use op='sum' and divide")
     if kind == "b" and op not in _TRUTHS:
         raise TypeError(f"{op} does not take bool: use min (all) or max (any)")
     return str(op)

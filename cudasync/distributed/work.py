@@ -57,7 +57,7 @@ class Work:
     def _op(self) -> Op:
         if self._mark is None:
             raise RecordingError(
-                f"{self.name} was recorded: wait for a launch of its graph, not here"
+                f"{self.name} was recorded and has not run: wait after a launch of its graph"
             )
         return self._mark
 

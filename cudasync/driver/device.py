@@ -46,7 +46,7 @@ class Device:
             return known
         count = device_count()
         if not 0 <= number < count:
-            raise ValueError(f"there is no device {number}: {count} visible, counted from 0")
+            raise ValueError(f"there is no device {number}: {count} visible, numbered from 0")
         self = super().__new__(cls)
         self.ordinal = number
         self.context = context_of(number)

@@ -90,11 +90,14 @@ def forked() -> bool:
 
 def _choose(wish: str) -> Choice:
     if wish not in ("auto", "cuda", "soft"):
-        raise CudasyncError(f"{VARIABLE}={wish!r}: it takes auto, cuda or soft")
+        raise CudasyncError(f"{VARIABLE}={wish!r}: set it to auto, cuda or soft")
     loaded = _loaded()
     if loaded is not None and hasattr(loaded, _SOFTWARE_SYMBOL):
         if wish == "cuda":
-            raise CudasyncError(f"{VARIABLE}=cuda, but the software GPU is already in place")
+            raise CudasyncError(
+                f"{VARIABLE}=cuda, but this process already uses the software "
+                f"GPU: start a new process"
+            )
         return Choice("soft", "the software GPU was already in place")
     if wish == "soft":
         _install_software_gpu(f"{VARIABLE}=soft")
@@ -148,8 +151,8 @@ def _unload(library: ctypes.CDLL) -> None:
 def _install_software_gpu(trouble: str) -> None:
     if _loaded() is not None:
         raise CudasyncError(
-            f"{trouble}, but its library is loaded and stays, so the software GPU cannot take its "
-            f"place: start again with {VARIABLE}=soft, before anything else uses CUDA"
+            f"{trouble}, but its library is loaded already, so the software GPU cannot replace "
+            f"it: restart with {VARIABLE}=soft"
         )
     if importlib.util.find_spec("llvmlite") is None:
         raise CudasyncError(
@@ -159,7 +162,9 @@ def _install_software_gpu(trouble: str) -> None:
         _software_gpu().install(force=True)
     except ValueError as error:
         # `install` got no values, so the invalid one came from the environment.
-        raise CudasyncError(f"CUDASYNC_SOFTGPU_... in the environment: {error}") from error
+        raise CudasyncError(
+            f"wrong setting of the software GPU (an option, or a variable CUDASYNC_*): {error}"
+        ) from error
 
 
 def write_native_libraries(folder: Path) -> list[str]:

@@ -86,7 +86,7 @@ class Engine:
     ) -> None:
         chosen = mode if mode is not None else os.environ.get("CUDASYNC_ENGINE") or "async"
         if chosen not in ("async", "serial"):
-            raise ValueError(f"an engine is 'async' or 'serial', not {chosen!r}")
+            raise ValueError(f"an engine's mode is 'async' or 'serial', not {chosen!r}")
         sizes = {"compute": os.cpu_count() or 1 if workers is None else workers, **(pools or {})}
         refusal.refuse_sizes(sizes, streams, max_in_flight)
         self.mode = chosen
@@ -138,7 +138,7 @@ class Engine:
         """The worker pool of that name. Raises ValueError if there is none."""
         if pool is not None and pool not in self._pools:
             known = ", ".join(repr(each) for each in list(self._pools) if each != COPY_POOL)
-            raise ValueError(f"there is no worker pool {pool!r}; this engine has {known}")
+            raise ValueError(f"there is no worker pool {pool!r}: choose from {known}")
         return self._pools[pool or "compute"]
 
     def _push(
@@ -215,7 +215,7 @@ class Engine:
         awaited op is before its waiter. Raises ValueError without `trace=True`.
         """
         if self._ledger.recorder is None:
-            raise ValueError("this engine keeps no trace; make it with Engine(trace=True)")
+            raise ValueError("this engine keeps no trace: make it with Engine(trace=True)")
         self._drain(None)
         return list(self._ledger.recorder.entries)
 

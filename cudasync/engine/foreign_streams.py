@@ -70,6 +70,6 @@ def refuse_captured(stream: Stream) -> None:
     """Raise ValueError for a stream under capture: work enqueued there does not run."""
     if is_captured(stream.enter()):
         raise ValueError(
-            f"{stream!r} is being captured: the engine cannot come before or after work that goes "
-            "into a graph; end the capture first, or record with cs.graph()"
+            f"{stream!r} is being captured, and the engine cannot order ops with captured work: "
+            f"end the capture first, or record with cs.graph()"
         )

@@ -60,7 +60,7 @@ def as_priority(priority: Any) -> int:
         return operator.index(priority)
     except TypeError:
         kind = type(priority).__name__
-        raise TypeError(f"a priority is an integer, larger goes first, not {kind}") from None
+        raise TypeError(f"a priority is an integer (larger runs first), not {kind}") from None
 
 
 def push(

@@ -211,7 +211,7 @@ class Op:
         deadline = None if timeout is None else time.monotonic() + timeout
         # If the op is over by now, its ender relies on this waiter to raise the failure.
         if not self._engine._wait_for(self, deadline) and not self.finished:
-            raise TimeoutError(f"op {self.name!r} has not finished after {timeout} s")
+            raise TimeoutError(f"op {self.name!r} did not finish within {timeout} s")
 
     def __repr__(self) -> str:
         if self.finished:

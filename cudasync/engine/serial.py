@@ -93,7 +93,9 @@ class SerialDispatcher:
             while not op.finished and op in self._queue:
                 self._run_next()
             if op in self._running:
-                raise DeadlockError(f"op {op.name!r} waits for itself on a serial engine")
+                raise DeadlockError(
+                    f"op {op.name!r} waits for itself on a serial engine: wait outside the op"
+                )
         yield
 
     def look(self) -> None:
@@ -121,7 +123,8 @@ class SerialDispatcher:
         for before in nodes.gate_of(op).before:
             if before in self._running:
                 raise DeadlockError(
-                    f"op {before.name!r} waits for op {op.name!r}, which can only run after it"
+                    f"op {before.name!r} waits for op {op.name!r}, which can only run after this "
+                    f"wait"
                 )
             # Only an op of another engine can be unfinished here.
             if not before.finished:

@@ -172,8 +172,8 @@ def _refuse_deadlock(op: Op, inside: Sequence[Op]) -> None:
             if _comes_after(each, mine):
                 through = "" if each is op else f" and waits for op {each.name!r}"
                 raise DeadlockError(
-                    f"op {mine.name!r} waits for op {op.name!r}{through}, "
-                    "which can only end after it"
+                    f"op {mine.name!r} waits for op {op.name!r}{through}, which can only end "
+                    f"after this wait"
                 )
         for others, target in list(_waits.values()):
             if target not in awaited and any(_comes_after(each, other) for other in others):

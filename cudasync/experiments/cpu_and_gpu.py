@@ -48,7 +48,7 @@ def in_numpy(h: Matrix, x: Matrix) -> list[Matrix]:
 EXPERIMENT = Experiment(
     name="cpu-and-gpu",
     title="ten matrix products on the CPU and ten on a GPU",
-    expectation="while the one computes, the other does, too",
+    expectation="CPU and GPU compute at the same time",
     clock="wall",
     devices=1,
     size=512,

@@ -49,7 +49,7 @@ def in_numpy(h: Matrix, v: Matrix, w: Matrix) -> list[Matrix]:
 EXPERIMENT = Experiment(
     name="dag",
     title="a graph of operations across the CPU and two GPUs",
-    expectation="what does not need each other runs at the same time",
+    expectation="independent operations run at the same time",
     clock="wall",
     devices=2,
     size=512,

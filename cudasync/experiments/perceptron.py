@@ -80,7 +80,7 @@ def in_numpy(
 EXPERIMENT = Experiment(
     name="perceptron",
     title="a perceptron of two layers, trained on the CPU and two GPUs",
-    expectation="both GPUs and the CPU work at the same time; the loss is that of one GPU",
+    expectation="both GPUs and the CPU work at the same time; the loss equals the loss of one GPU",
     clock="wall",
     devices=2,
     size=640,

@@ -32,17 +32,17 @@ def as_text(found: Measurement) -> list[str]:
 
 
 def _verdict(found: Measurement) -> list[str]:
-    met = {True: "as expected", False: "NOT as expected", None: "nothing can be said"}[found.is_met]
+    met = {True: "as expected", False: "NOT as expected", None: "no verdict"}[found.is_met]
     if found.expected_ratio is not None:
         return [
-            f"{found.ratio:.2f} times as fast, of {found.expected_ratio:.2f} at best, "
-            f"by the device's clock: {met}"
+            f"{found.ratio:.2f} times as fast by the device's clock, at best "
+            f"{found.expected_ratio:.2f}: {met}"
         ]
     gain = f"{found.ratio:.2f} times as fast by the wall clock"
     if found.shared is None:
-        return [f"{met}: devices have a clock of their own here, and the CPU another", gain]
+        return [f"{met}: the devices have a virtual clock, and the CPU has the wall clock", gain]
     return [
-        f"{found.shared:.0%} of what could run beside something else did (at least "
+        f"{found.shared:.0%} of the work that could overlap did (at least "
         f"{found.least_shared:.0%}): {met}",
         gain,
     ]

@@ -26,7 +26,9 @@ class FunctionSlot:
         self.__name__ = name
 
     def __call__(self, *_: object) -> NoReturn:
-        raise RecordingError(f"{self.__name__} is an argument of a graph: only a launch calls it")
+        raise RecordingError(
+            f"{self.__name__} is an argument of a graph: only a launch can call it"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,22 +68,22 @@ class Argument:
             raise TypeError(f"argument {self.name} is an array, not {type(value).__name__}")
         if value.dtype != slot.dtype:
             raise TypeError(
-                f"argument {self.name} is of {slot.dtype}, the array given is of {value.dtype}: "
-                f"cast it first, or record the graph with such an array"
+                f"argument {self.name} has dtype {slot.dtype}, the given array has "
+                f"{value.dtype}: cast the array, or record the graph with this dtype"
             )
         if value.shape != slot.shape:
             raise ValueError(
-                f"argument {self.name} has shape {slot.shape}, the array given has {value.shape}: "
-                "a graph is of one shape; record another"
+                f"argument {self.name} has shape {slot.shape}, the given array has {value.shape}: "
+                "record another graph for this shape"
             )
         if value.device != slot.device:
             raise ValueError(
-                f"argument {self.name} is on {_place(slot)}, the array given on {_place(value)}: "
-                "move it by x.to_device(...)"
+                f"argument {self.name} is on {_place(slot)}, the given array on {_place(value)}: "
+                "move it with x.to_device(...)"
             )
         if value.strides != slot.strides:
             raise ValueError(
-                f"argument {self.name} is C-contiguous, the array given has strides "
+                f"argument {self.name} is C-contiguous, the given array has strides "
                 f"{value.strides}: give x.copy()"
             )
         if value.is_read_only and not slot.is_read_only:

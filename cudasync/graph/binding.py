@@ -46,7 +46,7 @@ def bound(
         if error.sticky or not any(map(_is_conditional, done)):
             raise
         done, said = optimised(again, [*without, "conditionals"])
-        said.append(f"conditional nodes were refused, blocks are the engine's: {error}")
+        said.append(f"the driver refused conditional nodes, so the engine runs the blocks: {error}")
         return Instance(done, [*lines, *said], staged, shelf)
 
 
@@ -119,8 +119,8 @@ def _raise_if_mixed(
         for who, other, is_written in (*regions, *others):
             if (is_written or each.is_written) and _meet(region, other):
                 raise ValueError(
-                    f"argument {each.name} overlaps what {who} touches, and has to be copied "
-                    "(see exe.report()): record the graph with these arrays"
+                    f"argument {each.name} overlaps what {who} accesses, and the launch would "
+                    f"copy it (see exe.report()): record the graph with these arrays"
                 )
 
 

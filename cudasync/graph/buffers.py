@@ -35,7 +35,8 @@ class Buffers:
             if buffer.is_closed:
                 raise ClosedError(
                     f"node {node.index} ({node.name}), recorded at {node.push_site}, uses a buffer "
-                    f"of {buffer.size_bytes} bytes that is closed: record the graph with another"
+                    f"of {buffer.size_bytes} bytes that was closed: record the graph with an "
+                    f"open buffer"
                 )
 
 

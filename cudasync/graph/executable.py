@@ -47,7 +47,7 @@ class Executable:
         self._recorded = tuple(nodes)
         self._arguments = dict(arguments or {})
         if isinstance(without, str):
-            raise TypeError(f"without= takes names of passes in a tuple: without=({without!r},)")
+            raise TypeError(f"without= takes a tuple of pass names: without=({without!r},)")
         self._without = tuple(without)
         self._is_closed = False
         # The current arrays alone are kept alive: an instance knows only addresses.
@@ -136,7 +136,7 @@ class Executable:
         self._raise_if_closed()
         for name in values:
             if name not in self._arguments:
-                known = ", ".join(self._arguments) or "none: name them by g.argument(name, value)"
+                known = ", ".join(self._arguments) or "none: use g.argument(name, value)"
                 raise TypeError(f"the graph has no argument {name!r}; it has {known}")
         changed = {name: self._arguments[name].checked(value) for name, value in values.items()}
         if self._unused is None:
@@ -144,8 +144,8 @@ class Executable:
         for name in changed:
             if name in self._unused:
                 raise ValueError(
-                    f"argument {name!r} is given to no kernel, function or count= of a copy: what "
-                    "was computed with it while recording (a shape, a slice) has its first value"
+                    f"argument {name!r} reaches no kernel, function or count= of a copy: values "
+                    f"computed from it while recording (a shape, a slice) are fixed"
                 )
         merged = {**self._values, **changed}
         self._instance = self._instance_of(merged)
@@ -205,7 +205,7 @@ class Executable:
     def _measured(self) -> Mapping[Node, float]:
         instance, costs = self._costs
         if instance is not self._instance:
-            raise ValueError("nothing is known of what nodes cost: call exe.measure() first")
+            raise ValueError("the costs of the nodes are unknown: call exe.measure() first")
         return costs
 
     def report(self) -> str:
@@ -220,20 +220,20 @@ class Executable:
         said = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
         lines = [
             f"nodes: {len(self.nodes)}, {edges} edges, {least} of them needed",
-            f"segments: {len(self.parts)} ({said}), an op each for a launch"
-            + (f"; {spread} spread over workers, an op for each node" if spread else ""),
+            f"segments: {len(self.parts)} ({said}), each an op of a launch"
+            + (f"; {spread} spread over workers, each node an op" if spread else ""),
         ]
         origins = [part.origin for part in self.parts if isinstance(part, DevicePart)]
         shared, changed = origins.count("shared"), origins.count("changed")
         if shared:
-            lines.append(f"shared with graphs that do the same: {shared} of the driver's graphs")
+            lines.append(f"shared with equal graphs: {shared} of the driver's graphs")
         if changed:
             lines.append(f"changed in place for these arguments: {changed} of the driver's graphs")
         if self._arguments:
             shelf = self._shelf
             lines.append(
-                f"made ready {self._updates} times, for as many places of arguments; of the "
-                f"driver's graphs instantiated {shelf.instantiated}, changed in place "
+                f"updated {self._updates} times for other addresses of arguments; driver's "
+                f"graphs instantiated {shelf.instantiated}, changed in place "
                 f"{shelf.changed}"
             )
         return lines
@@ -249,7 +249,7 @@ class Executable:
 
     def _raise_if_closed(self) -> None:
         if self._is_closed:
-            raise ClosedError("the executable was closed; instantiate the graph again")
+            raise ClosedError("the executable was closed: instantiate the graph again")
 
     def __enter__(self) -> Executable:
         return self

@@ -163,8 +163,8 @@ class Node:
         frame = push_site()
         raise RecordingError(
             f"{frame.f_code.co_filename}:{frame.f_lineno}: {self.name!r} is recorded and has not "
-            "run: nothing can be waited for, and no value read, inside of `with cs.graph()`; do "
-            "that behind exe.launch()"
+            f"run: inside `with cs.graph()` a program can neither wait nor read values; do this "
+            f"after exe.launch()"
         )
 
     wait = result = exception = done = __await__ = _not_yet

@@ -36,8 +36,8 @@ def launch_on(
     on = Stream.from_object(stream)
     if current.is_in_op():
         raise ValueError(
-            "inside of an op a launch cannot be put between the work of a stream, which the op "
-            "itself is part of: call exe.launch() without one, or push it from outside"
+            "an op cannot launch a graph on a stream, because the op itself is work of the "
+            "stream: call exe.launch() without a stream, or launch outside the op"
         )
     refuse_captured(on)
     instance.raise_if_gone()

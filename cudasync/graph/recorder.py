@@ -101,7 +101,9 @@ class Recorder:
         then."""
         name = name_of(fn, name)
         if device is not None and pool is not None:
-            raise ValueError("pool= is for host ops; a device op runs on a stream")
+            raise ValueError(
+                "pool= is for host ops; leave it out for a device op, which runs on a stream"
+            )
         self.outside._pool_named(pool)
         on = None if device is None else as_device(device)
         kind = OpKind.HOST if on is None else OpKind.KERNEL
@@ -205,7 +207,7 @@ class Recorder:
         if self._around and any(r.__class__ is Everywhere for r in accesses[0][0] + accesses[0][1]):
             self.refuse(
                 "a kernel that may reach all memory",
-                "a block is ordered by what it touches; say what the kernel does: .touching(...)",
+                "the arrays of a block must be known: name the kernel's arrays with .touching(...)",
             )
         if launch is not None:
             launch = launch.kept_for_good()
@@ -266,12 +268,14 @@ class Recorder:
 
     def _raise_if_over(self) -> None:
         if self._is_closed:
-            raise RecordingError("the recording is over: nothing can be added to its graph")
+            raise RecordingError(
+                "the recording has ended, and its graph is fixed: record another graph"
+            )
 
     @staticmethod
     def refuse(
         what: str,
-        why: str = "inside of `with cs.graph()` nothing has run yet; ask behind exe.launch()",
+        why: str = "inside `with cs.graph()` nothing has run yet; ask after exe.launch()",
     ) -> NoReturn:
         """Raise RecordingError, with the caller's line."""
         frame = push_site()

@@ -86,9 +86,9 @@ class RecordedGraph:
         """
         recorder = self._recorder
         if recorder is None or recorder.is_closed:
-            raise RecordingError("arguments are named inside of `with cs.graph() as g:`")
+            raise RecordingError("arguments must be named inside `with cs.graph() as g:`")
         if name in self._arguments:
-            raise ValueError(f"there is an argument {name!r} already")
+            raise ValueError(f"the argument {name!r} exists already: choose another name")
         made = self._arguments[name] = argument(name, value)
         return made.slot
 
@@ -144,8 +144,8 @@ class RecordedGraph:
         self._raise_if_not_whole()
         if not isinstance(engine, Recorder):
             raise RecordingError(
-                "a recorded graph is launched inside of another recording only: "
-                "g.instantiate() makes what can be launched anywhere"
+                "a recorded graph can only be launched inside another recording: launch "
+                "g.instantiate() elsewhere"
             )
         firsts = {name: each.first for name, each in self._arguments.items()}
         nodes, staged, _ = on_values(self._nodes, self._arguments, firsts)
@@ -154,9 +154,9 @@ class RecordedGraph:
     def _raise_if_not_whole(self) -> None:
         if not self._is_whole:
             raise RecordingError(
-                "only a whole recording can be made ready: leave its `with` block first"
+                "an unfinished recording cannot be instantiated: leave its `with` block first"
                 if self._recorder is None or not self._recorder.is_closed
-                else "the recording was left by an exception and is not whole: record it again"
+                else "an exception ended the recording, so it is incomplete: record it again"
             )
 
     def to_dot(self) -> str:

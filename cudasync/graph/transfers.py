@@ -111,7 +111,9 @@ class Transfer:
             return replace(self, target=target, source=source)
         count = int(aim.value(self.count))
         if not 0 <= count <= self.most:
-            raise ValueError(f"a copy of {count} elements: its sides have {self.most}")
+            raise ValueError(
+                f"a copy of {count} elements exceeds its arrays, which have {self.most}"
+            )
         size = count * self.element_bytes
         target = _of_size(target, size)
         return replace(self, target=target, source=source and _of_size(source, size))

@@ -20,7 +20,7 @@ def pairs(key: Any, value: Any, what: str) -> list[tuple[Key, list[Array]]]:
         return [(keys[0], arrays_of(value, what))]
     if not isinstance(value, list | tuple) or len(value) != len(keys):
         count = len(value) if isinstance(value, list | tuple) else "no list"
-        raise ValueError(f"{len(keys)} keys take a list of as many {what}s, not {count}")
+        raise ValueError(f"{len(keys)} keys take a list with as many {what}s, not {count}")
     return [(k, arrays_of(v, what)) for k, v in zip(keys, value, strict=True)]
 
 
@@ -30,9 +30,9 @@ def checked_keys(key: Any) -> list[Key]:
     kinds = {type(each) for each in keys}
     if not keys or not kinds <= {int, str} or len(kinds) > 1:
         named = ", ".join(sorted(kind.__name__ for kind in kinds)) or "none"
-        raise TypeError(f"keys are ints or strs, all of one kind in a call, not {named}")
+        raise TypeError(f"keys are either all ints or all strs in one call, not {named}")
     if len(set(keys)) < len(keys):
-        raise ValueError(f"a key is named twice in {keys}: call once for each")
+        raise ValueError(f"a key is named twice in {keys}: call once for each occurrence")
     return keys
 
 
@@ -48,11 +48,12 @@ def arrays_of(value: Any, what: str) -> list[Array]:
     """One array or a list of them, one for each device, as a list."""
     found = list(value) if isinstance(value, list | tuple) else [value]
     if not found:
-        raise ValueError(f"a key takes one {what} and more, not an empty list")
+        raise ValueError(f"a key takes at least one {what}, not an empty list")
     for each in found:
         if not isinstance(each, Array):
             raise TypeError(
-                f"a {what} is an array of cudasync, not {type(each).__name__}: use cs.array(x), "
+                f"a {what} must be an array of cudasync, not {type(each).__name__}: use "
+                f"cs.array(x), "
                 'or xp.asarray(x, device="cpu")'
             )
     return found

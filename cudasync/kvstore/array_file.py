@@ -40,7 +40,7 @@ def save(path: Any, about: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -
         with suppress(OSError):
             os.unlink(beside)
         if isinstance(error, OSError):
-            told_why = f"{error.strerror}: {place} was not written, and is as it was before"
+            told_why = f"{error.strerror}: {place} was not written and is unchanged"
             raise OSError(error.errno, told_why) from error
         raise
 
@@ -51,7 +51,9 @@ def load(path: Any) -> tuple[dict[str, Any], list[np.ndarray[Any, Any]]]:
         content = file.read()
     body, digest = content[:-_DIGEST], content[-_DIGEST:]
     if hashlib.sha256(body).digest() != digest:
-        raise ValueError(f"{path} is damaged, cut off, or no file of cudasync's: take another")
+        raise ValueError(
+            f"{path} is damaged, truncated, or not written by cudasync: give another file"
+        )
     line, _, rest = body.partition(b"\n")
     head = json.loads(line)
     arrays, at = [], 0

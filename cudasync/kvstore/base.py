@@ -165,13 +165,13 @@ def checked_rows(key: Key, row_ids: Any, outs: list[Array], shape: Any, dtype: A
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
         raise TypeError("row_ids are integers in a list or an array of one dimension")
     if not shape:
-        raise ValueError(f"key {key!r} is a number and has no rows")
+        raise ValueError(f"key {key!r} holds a scalar, which has no rows")
     if rows.size and not (rows.min() >= 0 and rows.max() < shape[0]):
         raise IndexError(f"key {key!r} has rows 0 to {shape[0] - 1}")
     wanted = (len(rows), *shape[1:])
     for each in outs:
         if each.shape != wanted or each.dtype != dtype:
-            raise ValueError(f"these rows are {dtype}{wanted}, not {each.shape}")
+            raise ValueError(f"the rows must be {dtype}{wanted}, not {each.shape}")
     return rows.astype(np.int64)
 
 
@@ -179,13 +179,13 @@ def raise_unless_floats(given: list[tuple[Key, list[Array]]]) -> None:
     """TypeError for a key whose values cannot be compressed."""
     for key, arrays in given:
         if arrays[0].dtype.kind != "f":
-            raise TypeError(f"key {key!r} is {arrays[0].dtype}: floats are compressed")
+            raise TypeError(f"key {key!r} is {arrays[0].dtype}: only floats can be compressed")
 
 
 def of_one_shape(given: list[tuple[Key, list[Array]]], known: Any) -> None:
     """ValueError for a `known` key, and if the arrays of a key differ in shape."""
     for key, arrays in given:
         if key in known:
-            raise ValueError(f"key {key!r} has a value: push to it")
+            raise ValueError(f"key {key!r} has a value already: push to the key")
         for each in arrays[1:]:
             raise_unless_fit(key, [each], arrays[0], "value")

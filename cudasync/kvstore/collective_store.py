@@ -99,4 +99,4 @@ class Between:
         if failed is not None:
             raise failed
         if flag.numpy()[0]:
-            raise DistError("rank 0 could not write the file, and says why")
+            raise DistError("rank 0 could not write the file: see its error")

@@ -28,12 +28,12 @@ class Compression:
 
     def __init__(self, kind: str, threshold: float = 0.5) -> None:
         if kind not in TYPES:
-            raise ValueError(f"compression is {' or '.join(TYPES)}, not {kind!r}")
+            raise ValueError(f"the compression type must be {' or '.join(TYPES)}, not {kind!r}")
         self.kind = kind
         is_number = isinstance(threshold, (int, float, np.integer, np.floating))
         self.threshold = bound = float(threshold) if is_number else math.nan
         if not math.isfinite(bound) or (kind == "2bit" and bound <= 0):
-            raise ValueError(f"a threshold is a finite number above 0, not {threshold!r}")
+            raise ValueError(f"the threshold must be a finite number above 0, not {threshold!r}")
         self._residuals: dict[tuple[Key, int], Array] = {}
 
         def one_bit(x: Any) -> Any:
@@ -52,10 +52,14 @@ class Compression:
         """
         if not isinstance(settings, dict):
             kind = type(settings).__name__
-            raise TypeError(f'compression is {{"type": "2bit", "threshold": 0.5}}, not {kind}')
+            raise TypeError(
+                f'compression takes a dict such as {{"type": "2bit", "threshold": 0.5}}, not {kind}'
+            )
         unknown = sorted(map(str, set(settings) - {"type", "threshold"}))
         if unknown:
-            raise TypeError(f"compression has type and threshold, and no {', '.join(unknown)}")
+            raise TypeError(
+                f"compression has no setting {', '.join(unknown)}: give type and threshold"
+            )
         more = {name: value for name, value in settings.items() if name != "type"}
         return cls(settings.get("type", ""), **more)
 

@@ -14,8 +14,8 @@ class ServerUnavailable(DistError):
     def __init__(self, server: int, reason: str) -> None:
         self.server = server
         super().__init__(
-            f"server {server} did not answer: {reason}; what it was asked may have been done, and "
-            f"is never done twice"
+            f"server {server} did not answer: {reason}; it may have done the request, and never "
+            f"does a request twice"
         )
 
 
@@ -26,8 +26,8 @@ class ServerLost(DistError):
         self.server = server
         self.reason = reason
         super().__init__(
-            f"server {server} is lost: {reason}; begin again from a checkpoint, or give create() a "
-            f"folder= from which servers come back"
+            f"server {server} is lost: {reason}; restart from a checkpoint, or give create() a "
+            f"folder=, from which servers recover"
         )
 
 
@@ -37,4 +37,6 @@ class WorkersBehind(DistError, TimeoutError):
     def __init__(self, what: str, workers: tuple[str, ...], seconds: float) -> None:
         self.workers = workers
         told = ", ".join(workers) or "some workers"
-        super().__init__(f"{what} waited {seconds:g} s for {told}: late, dead, or gone elsewhere")
+        super().__init__(
+            f"{what} waited {seconds:g} s for {told}: they are late, dead, or wait elsewhere"
+        )

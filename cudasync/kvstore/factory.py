@@ -67,7 +67,9 @@ def create(
     mpi4py or Ray, or for "nccl" without NCCL or a GPU.
     """
     if name not in TYPES:
-        raise ValueError(f"a key-value store is one of {', '.join(TYPES)}, not {name!r}")
+        raise ValueError(
+            f"the type of a key-value store is one of {', '.join(TYPES)}, not {name!r}"
+        )
     raise_unless_seconds(timeout)
     if name in ("local", "device"):
         return CopiesStore(name)
@@ -93,11 +95,13 @@ def create(
     )
     staleness = None if staleness is None else whole(staleness, "staleness")
     if big_elements < 1:
-        raise ValueError(f"keys of big_elements={big_elements} and more are split: it is 1 or more")
+        raise ValueError(
+            f"big_elements={big_elements} must be 1 or more: keys with as many elements are split"
+        )
     if servers < 1 or (staleness is not None and staleness < 0) or not 0 <= rank < num_workers:
         raise ValueError(
-            f"servers={servers} is 1 or more, staleness={staleness} 0 or more, and rank={rank} is "
-            f"below num_workers={num_workers}"
+            f"servers={servers} must be 1 or more, staleness={staleness} 0 or more, and "
+            f"rank={rank} from 0 to num_workers - 1 = {num_workers - 1}"
         )
     from cudasync.kvstore.servers.store import ServersStore
     from cudasync.kvstore.servers.worker import Worker
@@ -113,10 +117,12 @@ def create(
 
         way = RayServers(servers, group, kept, timeout / 2)
     elif isinstance(transport, str):
-        raise ValueError(f"transport is one of {', '.join(TRANSPORTS)}, not {transport!r}")
+        raise ValueError(f"transport must be one of {', '.join(TRANSPORTS)}, not {transport!r}")
     elif not hasattr(transport, "ask"):
         kind = type(transport).__name__
-        raise TypeError(f"transport is {', '.join(TRANSPORTS)} or InProcessServers, not {kind}")
+        raise TypeError(
+            f"transport must be {', '.join(TRANSPORTS)} or InProcessServers, not {kind}"
+        )
     else:
         way = transport
     worker = Worker(

@@ -38,7 +38,9 @@ class Optimizer:
         known = {"weight_decay": 0.0, "rescale": 1.0, "clip": None, **self.defaults}
         unknown = sorted(set(settings) - set(known))
         if unknown:
-            raise TypeError(f"{self.name} has {', '.join(known)}, and no {', '.join(unknown)}")
+            raise TypeError(
+                f"{self.name} has no setting {', '.join(unknown)}: it takes {', '.join(known)}"
+            )
         self.settings: dict[str, float | None] = dict(known)
         for key, value in settings.items():
             if key == "clip" and value is None:
@@ -249,10 +251,13 @@ def optimizer(given: Any, settings: dict[str, Any]) -> Optimizer:
     """The optimizer of a name (in any case) with these settings; an Optimizer is returned as is."""
     if isinstance(given, Optimizer):
         if settings:
-            raise TypeError("settings go with a name: the optimizer that was given has its own")
+            raise TypeError(
+                "an optimizer object has its own settings: give settings only with "
+                "an optimizer's name"
+            )
         return given
     if not isinstance(given, str):
-        raise TypeError(f"an optimizer is a name or an Optimizer, not {type(given).__name__}")
+        raise TypeError(f"the optimizer must be a name or an Optimizer, not {type(given).__name__}")
     if given.lower() not in KNOWN:
-        raise ValueError(f"optimizers are {', '.join(KNOWN)}, and not {given!r}")
+        raise ValueError(f"there is no optimizer {given!r}: choose from {', '.join(KNOWN)}")
     return KNOWN[given.lower()](**settings)

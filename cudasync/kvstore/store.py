@@ -114,7 +114,7 @@ class CopiesStore(KVStore):
 
     def set_updater(self, updater: Callable[[Key, Array, Array], Any]) -> None:
         if not callable(updater):
-            raise TypeError(f"an updater is a function, not {type(updater).__name__}")
+            raise TypeError(f"an updater must be a function, not {type(updater).__name__}")
         with self._lock:
             self._updater = updater
 
@@ -155,12 +155,17 @@ class CopiesStore(KVStore):
             else:
                 updater = Updater(self._of_optimizer().optimizer)
             if about["optimizer"] != updater.optimizer.name:
-                raise ValueError(f"{path} is of {about['optimizer']}: set that optimizer first")
+                raise ValueError(
+                    f"{path} was saved by the optimizer {about['optimizer']}: set "
+                    f"this optimizer first"
+                )
             for (key, name), array in zip(about["keys"], arrays, strict=True):
                 weight = self._value(key)
                 shape = () if name in updater.optimizer.numbers else weight.shape
                 if array.shape != shape or array.dtype != weight.dtype:
-                    raise ValueError(f"key {key!r} in {path} does not fit what is stored")
+                    raise ValueError(
+                        f"key {key!r} in {path} has another shape or dtype than the stored value"
+                    )
                 placed = xp.asarray(array, device=weight.device)
                 updater.states.setdefault(key, {})[name] = placed
             self._updater = updater
@@ -203,7 +208,7 @@ class CopiesStore(KVStore):
     def _value(self, key: Key) -> Array:
         self._raise_if_closed()
         if key not in self._stored:
-            raise KeyError(f"key {key!r} has no value yet: init it first")
+            raise KeyError(f"key {key!r} has no value yet: init the key first")
         return self._stored[key]
 
     def _of_optimizer(self) -> Updater:

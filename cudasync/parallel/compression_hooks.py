@@ -23,7 +23,7 @@ def as_float16(bucket: Bucket) -> Work:
     """
     comm, dtype = bucket.comm, bucket.arrays[0].dtype
     if dtype.kind != "f":
-        raise TypeError(f"float16 is for floats, and bucket {bucket.index} is {dtype}")
+        raise TypeError(f"float16 compresses floats, but bucket {bucket.index} is {dtype}")
     part = -(-bucket.size // comm.size)
     sent = comm.each(
         lambda rank, device: xp.zeros((comm.size * part,), dtype=np.float16, device=device)

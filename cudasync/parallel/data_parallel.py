@@ -64,12 +64,12 @@ class DataParallel:
         broadcast: bool = True,
     ) -> None:
         if op not in ("sum", "mean"):
-            raise ValueError(f"gradients are added up by op='sum' or 'mean', not {op!r}")
+            raise ValueError(f"op= must be 'sum' or 'mean', not {op!r}")
         if unused not in UNUSED:
-            raise ValueError(f"unused= is one of {', '.join(UNUSED)}, not {unused!r}")
+            raise ValueError(f"unused= must be one of {', '.join(UNUSED)}, not {unused!r}")
         for what, length in ("bucket", bucket_bytes), ("first_bucket", first_bucket_bytes):
             if whole(length, f"{what}_bytes") <= 0:
-                raise ValueError(f"{what}_bytes is a number of bytes above 0, not {length}")
+                raise ValueError(f"{what}_bytes must be a number above 0, not {length}")
         if hook is not None:
             raise_unless_callable(hook, "hook=")
         self.comm = a_communicator(comm)
@@ -163,7 +163,7 @@ class DataParallel:
             if missing and not self._is_zero:
                 told = ", ".join(repr(name) for name in dict(missing))
                 raise ValueError(
-                    f"no gradient was ready of {told}: say unused(name), or unused='zero' for all"
+                    f"no gradient was ready for {told}: call unused(name), or give unused='zero'"
                 )
             for name, each in missing:
                 self.unused(name, rank=self.comm.ranks[each])
@@ -185,7 +185,7 @@ class DataParallel:
         The next step outside adds its gradients and reduces the sum. ValueError within a step.
         """
         if self._ready:
-            raise ValueError("a step has begun: finish() it first, or reset()")
+            raise ValueError("a step has begun: call finish() first, or reset()")
         was, self._is_local = self._is_local, True
         try:
             yield
@@ -213,7 +213,9 @@ class DataParallel:
                 raise ValueError(f"rank={rank} is in another process: this is {self.comm!r}")
             here = [self.comm.ranks.index(rank)]
         if any((name, each) in self._ready for each in here):
-            raise ValueError(f"gradient {name!r} was ready in this step: finish() ends it")
+            raise ValueError(
+                f"gradient {name!r} was ready in this step already: call finish() first"
+            )
         return here
 
     def _note(self, name: Name, here: int) -> None:

@@ -19,7 +19,7 @@ class Weights:
         """ValueError for no parameters, and for parameters that do not fit the ranks."""
         pairs = dict(given) if isinstance(given, Mapping) else dict(enumerate(list(given)))
         if not pairs:
-            raise ValueError("there are no parameters")
+            raise ValueError("no parameters are given: give at least one")
         self.arrays: dict[Name, list[Any]] = {}
         self.known: dict[Name, Parameter] = {}
         # Parameters that were given alone, not in a list; their gradients are returned alone, too.
@@ -36,7 +36,9 @@ class Weights:
     def parameter(self, name: Name) -> Parameter:
         """The parameter of a name; KeyError, which lists the names, for an unknown name."""
         if name not in self.known:
-            raise KeyError(f"{name!r} is no parameter: {', '.join(map(repr, self.known))}")
+            raise KeyError(
+                f"{name!r} is not a parameter: choose from {', '.join(map(repr, self.known))}"
+            )
         return self.known[name]
 
     def as_given(self, name: Name, arrays: list[Any]) -> Any:

@@ -83,20 +83,22 @@ class Pipeline:
         given = [stages] if isinstance(stages, Stage) else list(stages)
         if len(given) != len(comm.ranks):
             raise ValueError(
-                f"a pipeline has one stage on each rank: {len(comm.ranks)} are in this process, "
+                f"a pipeline takes one stage for each rank of this process: {len(comm.ranks)}, "
                 f"not {len(given)}"
             )
         if schedule not in SCHEDULES:
-            raise ValueError(f"schedule= is one of {', '.join(SCHEDULES)}, not {schedule!r}")
+            raise ValueError(f"schedule= must be one of {', '.join(SCHEDULES)}, not {schedule!r}")
         if whole(micro_batches, "micro_batches") < 1:
-            raise ValueError(f"there is one micro-batch and more, not {micro_batches}")
+            raise ValueError(f"micro_batches must be 1 or more, not {micro_batches}")
         if loss is not None:
             raise_unless_callable(loss, "loss=")
         if loss is None and comm.size - 1 in comm.ranks:
-            raise ValueError("loss= is needed where the last stage is")
+            raise ValueError("loss= is missing: the process of the last stage needs it")
         for rank, stage in zip(comm.ranks, given, strict=True):
             if rank and stage.takes is None:
-                raise ValueError(f"stage {rank} receives: say its takes=(shape of a row, dtype)")
+                raise ValueError(
+                    f"stage {rank} receives rows: give its takes=(shape of a row, dtype)"
+                )
         raise_unless_all_plan(comm, micro_batches, schedule)
         self.comm = comm
         self.micro_batches = micro_batches
@@ -140,12 +142,14 @@ class Pipeline:
         lengths |= {rows} if rows is not None else set()
         if len(lengths) != 1:
             raise ValueError(
-                f"x, target and rows= say how many rows there are, and all say the same, not "
-                f"{sorted(lengths) if lengths else 'nothing: give rows='}"
+                f"x, target and rows= must agree on one number of rows, not "
+                f"{sorted(lengths) if lengths else 'none: give rows='}"
             )
         (length,) = lengths
         if length < self.micro_batches:
-            raise ValueError(f"{length} rows are no {self.micro_batches} micro-batches")
+            raise ValueError(
+                f"{length} rows cannot be split into {self.micro_batches} equal micro-batches"
+            )
         return x, target, shares(length, self.micro_batches)
 
     def __repr__(self) -> str:
@@ -210,7 +214,9 @@ class _Run:
         gradient = self._pipeline._stages[rank].backward(kept, of_output)
         if rank:
             if gradient is None:
-                raise TypeError(f"backward of stage {rank} gives the gradient of its x, not None")
+                raise TypeError(
+                    f"backward of stage {rank} must return the gradient of its x, not None"
+                )
             self._comm.send(gradient, rank - 1, rank=rank)
 
     def _received(self, rank: int, source: int, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -221,5 +227,8 @@ class _Run:
 
 def _pair(given: Any, what: str) -> tuple[Any, Any]:
     if not isinstance(given, tuple) or len(given) != 2:
-        raise TypeError(f"the {what} gives a pair, not {type(given).__name__}: see its docstring")
+        raise TypeError(
+            f"the {what} must return a pair, not {type(given).__name__}: see the "
+            f"docstring of Pipeline"
+        )
     return given

@@ -29,6 +29,6 @@ def raise_unless_all_plan(comm: Communicator, *plan: Any) -> None:
     others = [rank for rank in range(comm.size) if not np.array_equal(found[rank], found[0])]
     if others:
         raise ValueError(
-            f"rank{'s' if len(others) > 1 else ''} {', '.join(map(str, others))} and rank 0 do not "
-            f"plan the same: names, order, shapes, dtypes and options have to be equal everywhere"
+            f"rank{'s' if len(others) > 1 else ''} {', '.join(map(str, others))} and rank 0 have "
+            f"different plans: names, order, shapes, dtypes and options must be equal on all ranks"
         )

@@ -74,7 +74,7 @@ def gather(parts: Sequence[Any], device: Any = None, axis: int = 0) -> Any:
     """
     given = list(parts)
     if not given:
-        raise ValueError("there are no parts to gather")
+        raise ValueError("no parts are given to gather")
     first = given[0]
     if isinstance(first, dict):
         _raise_unless_formed(
@@ -95,7 +95,8 @@ def gather(parts: Sequence[Any], device: Any = None, axis: int = 0) -> Any:
     for each in arrays:
         if each.ndim != arrays[0].ndim or others(each.shape) != others(arrays[0].shape):
             raise ValueError(
-                f"parts of the shapes {arrays[0].shape} and {each.shape} differ beyond axis {along}"
+                f"parts of the shapes {arrays[0].shape} and {each.shape} differ in more than "
+                f"axis {along}"
             )
         alike([each], each.shape, arrays[0].dtype, "a part")
     ends = np.cumsum([0, *(each.shape[along] for each in arrays)]).tolist()
@@ -129,13 +130,13 @@ def _by_device(x: Any, make: Callable[[Any], list[Any]], count: int) -> list[Any
 
 def _raise_unless_formed(parts: Sequence[Any], is_alike: Callable[[Any], bool]) -> None:
     if not all(is_alike(each) for each in parts):
-        raise ValueError("the parts are lists, tuples or dicts of different forms")
+        raise ValueError("the parts are lists, tuples or dicts of different structure")
 
 
 def _places(devices: Sequence[Any]) -> list[Any]:
     found = places_of(devices)
     if not found:
-        raise ValueError("devices= names none: give one and more")
+        raise ValueError("devices= names no device: give at least one")
     return found
 
 
@@ -144,12 +145,12 @@ def _array(x: Any) -> Any:
         return xp.asarray(x, device="cpu")
     if not isinstance(x, Array):
         raise TypeError(
-            f"arrays are handed out, in lists, tuples and dicts, not {type(x).__name__}"
+            f"x must be an array, or lists, tuples and dicts of arrays, not {type(x).__name__}"
         )
     return x
 
 
 def _axis(axis: int, ndim: int) -> int:
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis={axis} is none of an array with {ndim} axes")
+        raise ValueError(f"axis={axis} is outside an array with {ndim} axes")
     return axis % ndim

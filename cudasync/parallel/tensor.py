@@ -26,10 +26,10 @@ class _Split:
     def __init__(self, weight: Any, comm: Communicator) -> None:
         if not isinstance(weight, Array):
             raise TypeError(
-                f"weight is an array of cudasync, not {type(weight).__name__}: use cs.array(weight)"
+                f"weight must be a cudasync array, not {type(weight).__name__}: use cs.array()"
             )
         if weight.ndim != 2:
-            raise ValueError(f"weight is a matrix, not of the shape {weight.shape}")
+            raise ValueError(f"weight must be a matrix, not of shape {weight.shape}")
         self.comm = comm
         self.shape = weight.shape
         self.weights: list[Any] = []

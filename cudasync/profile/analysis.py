@@ -113,7 +113,7 @@ class Moved:
 
 
 # The time to plan the op, to wake a thread and get the interpreter, or to launch on the device.
-BEGUN = "waits to begin what is ready"
+BEGUN = "waits before starting ready work"
 
 
 def rows(records: Sequence[Record]) -> list[Row]:

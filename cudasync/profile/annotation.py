@@ -109,7 +109,8 @@ class Annotation:
         """
         if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
             raise TypeError(
-                f"annotate a block inside of {fn.__qualname__}, which a call only begins"
+                f"{fn.__qualname__} is a generator or coroutine, and a call only starts it: "
+                f"annotate a block inside it"
             )
 
         @functools.wraps(fn)

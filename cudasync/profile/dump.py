@@ -60,7 +60,7 @@ def listen() -> None:
         return
     number = getattr(signal, f"SIG{name.upper().removeprefix('SIG')}", None)
     if not isinstance(number, signal.Signals):
-        raise ValueError(f"{VARIABLE}={name}: there is no such signal; USR1 is one")
+        raise ValueError(f"{VARIABLE}={name}: there is no such signal; set it to USR1, for example")
     signal.signal(number, _say)
 
 

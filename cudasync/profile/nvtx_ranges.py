@@ -27,7 +27,9 @@ def start() -> None:
     """
     value = os.environ.get("CUDASYNC_NVTX") or "0"
     if value not in ("0", "1"):
-        raise ValueError(f"CUDASYNC_NVTX={value}: 1 has ranges for NVIDIA's tools, 0 has none")
+        raise ValueError(
+            f"CUDASYNC_NVTX={value}: set it to 1 for ranges in NVIDIA's tools, else to 0"
+        )
     if value == "0" or LISTENERS:
         return
     try:

@@ -33,7 +33,7 @@ def draw(records: Sequence[Record], file: str | Path) -> None:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            'a picture needs matplotlib: pip install "cudasync[demo]"; p.html() does without',
+            'a picture needs matplotlib: pip install "cudasync[demo]", or use p.html()',
             name="matplotlib",
         ) from error
     panels: dict[str, dict[str, list[Record]]] = {}

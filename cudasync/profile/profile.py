@@ -53,7 +53,7 @@ class Profile:
 
     def __enter__(self) -> Profile:
         if self._book.wall:
-            raise ValueError("a profile is of one block; make another with cs.profile()")
+            raise ValueError("a profile covers one block: make another with cs.profile()")
         self._book.wall = time.perf_counter()
         LISTENERS.append(self._heard)
         fork_and_exit.openings.append(self._watch)
@@ -85,7 +85,7 @@ class Profile:
         """A record for each op that was pushed inside, in the order of pushes, with its
         dependencies. Raises ValueError inside the block."""
         if not self._is_over:
-            raise ValueError("the profile is complete once its block is left")
+            raise ValueError("the profile is incomplete inside its block: ask after the block")
         found = self._book.records()
         dependencies.find(found)
         return found
@@ -96,7 +96,7 @@ class Profile:
         of their starts. Each thread has a track, and further tracks for nested blocks. Raises
         ValueError inside the block."""
         if not self._is_over:
-            raise ValueError("the profile is complete once its block is left")
+            raise ValueError("the profile is incomplete inside its block: ask after the block")
         return annotation.records(self._heard.spans, self._book.wall)
 
     @property
@@ -115,7 +115,7 @@ class Profile:
         """
         record = self._by_number.get(op.number)
         if record is None:
-            raise ValueError(f"op {op.name!r} was not pushed while this profile lasted")
+            raise ValueError(f"op {op.name!r} was not pushed in the block of this profile")
         return Why(wait_reasons.chain(record, self._blockers))
 
     @cached_property

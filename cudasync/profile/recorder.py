@@ -35,7 +35,7 @@ class Recorder:
     def entries(self) -> Any:
         """The result of `Engine.trace()` during the profile."""
         if self.outer is None:
-            raise ValueError("this engine keeps no trace; make it with Engine(trace=True)")
+            raise ValueError("this engine keeps no trace: make it with Engine(trace=True)")
         return self.outer.entries
 
     def pushed(self, op: Op) -> None:

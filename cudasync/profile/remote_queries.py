@@ -52,19 +52,21 @@ def ask(pid: int) -> Look:
             raise NobodyAnswers(_why_not(pid)) from None
         owner, uid = _other_end(mine)
         if (owner, uid) != (pid, os.getuid()):
-            raise CudasyncError(f"who answers for process {pid} is process {owner} of user {uid}")
+            raise CudasyncError(
+                f"another process, {owner} of user {uid}, answers for process {pid}"
+            )
         try:
             answer = json.loads(_all_of(mine) or "null")
         except TimeoutError:
             raise CudasyncError(
-                f"process {pid} does not answer: it is stopped, or in a call that holds the GIL"
+                f"process {pid} does not answer: it is stopped, or a call holds the GIL"
             ) from None
         except ConnectionError:
             answer = None
     if answer is None:
         raise CudasyncError(f"process {pid} ended before it answered")
     if "error" in answer:
-        raise CudasyncError(f"process {pid} could not look: {answer['error']}")
+        raise CudasyncError(f"process {pid} could not make its view: {answer['error']}")
     found: Look = answer
     return found
 
@@ -91,10 +93,10 @@ def _why_not(pid: int) -> str:
     if stat.rpartition(")")[2].split()[0] in "ZX":
         return f"process {pid} has ended"
     if owner != os.getuid():
-        return f"process {pid} is another user's"
+        return f"process {pid} belongs to another user: run this as that user"
     return (
-        f"process {pid} cannot be asked: start it with CUDASYNC_TOP=1 in its environment"
-        " (it has to use cudasync, and to be in the same container)"
+        f"process {pid} does not listen: start it with CUDASYNC_TOP=1 in its environment (it "
+        f"must use cudasync and run in the same container)"
     )
 
 
@@ -106,7 +108,7 @@ def answer() -> None:
     value = os.environ.get("CUDASYNC_TOP") or "0"
     if value not in ("0", "1"):
         raise ValueError(
-            f"CUDASYNC_TOP={value}: 1 lets `cudasync top` ask this process, 0 does not"
+            f"CUDASYNC_TOP={value}: set it to 1 to let `cudasync top` watch this process, else to 0"
         )
     if value == "1" and not _ANSWERING:
         os.register_at_fork(after_in_child=_begin)
@@ -126,7 +128,7 @@ def _begin() -> None:
     try:
         mine.bind(_name(os.getpid()))
     except OSError as error:
-        warnings.warn(f"top cannot ask process {os.getpid()}: {error}", stacklevel=2)
+        warnings.warn(f"`cudasync top` cannot watch process {os.getpid()}: {error}", stacklevel=2)
         return
     mine.listen()
     threading.Thread(target=_serve, args=(mine,), name="cudasync top", daemon=True).start()

@@ -57,7 +57,7 @@ def lines(seen: Look, earlier: Look | None = None) -> list[str]:
         made += ["", "no engine is open"]
     made += _memory(seen)
     if seen["threads"] is None:
-        made += ["", "threads cannot be looked at without a GIL"]
+        made += ["", "a free-threaded Python cannot show its threads"]
     elif seen["threads"]:
         made += ["", "threads that wait"]
         width = max(len(each["thread"]) for each in seen["threads"])

@@ -43,7 +43,7 @@ class Drawing:
 
     def __enter__(self) -> Self:
         if self._thread is not None:
-            raise ValueError(f"a {self.name} is of one block; make another with {self.made_by}()")
+            raise ValueError(f"a {self.name} covers one block: make another with {self.made_by}()")
         if not is_terminal(self._file):
             return self
         try:

@@ -42,7 +42,7 @@ def text(
             "",
             f"{axis.clock}: {duration(axis.elapsed_us)} elapsed, {duration(axis.busy_us)} busy,"
             f" overlap {axis.overlap:.2f};"
-            f" with no end of streams and workers about {duration(axis.unbounded_us)}",
+            f" with unlimited streams and workers about {duration(axis.unbounded_us)}",
             f"  critical path, {duration(axis.critical_us)}:",
         ]
         shown = axis.critical[-_MOST_STEPS:]

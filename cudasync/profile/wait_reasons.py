@@ -42,7 +42,7 @@ class Reason:
         """Why the place of the op was idle before it."""
         if self.dependency is not None:
             return f"waits for {self.dependency.on.name}"
-        return "waits for the pusher" if self.what == PUSHER else f"waits for {self.what}"
+        return "waits for the pushing thread" if self.what == PUSHER else f"waits for {self.what}"
 
     @property
     def over_us(self) -> float | None:
@@ -55,7 +55,7 @@ class Reason:
         record = self.record
         head = f"{record.name} #{record.number}, pushed at {record.push_site},"
         if record.place is None:
-            return f"{head} did not run, or was not seen to end"
+            return f"{head} did not run, or its end was not seen"
         if self.dependency is not None:
             on = self.dependency.on
             return (
@@ -68,7 +68,9 @@ class Reason:
                 f"{head} waited {self.waited_us:.1f} us for {self.what}: {record.place} was busy"
                 f" with {self.blocker.name} #{self.blocker.number}"
             )
-        return f"{head} waited for the pusher: nothing that it needs ended after its push"
+        return (
+            f"{head} waited for the pushing thread: all its dependencies had ended before its push"
+        )
 
 
 def reason_of(record: Record, blocked: Blockers) -> Reason:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from cudasync.testing import Latch
 
 MARKER = (
-    "gpu: uses CUDA; runs as --gpu-device, --gpu-schedules, --gpu-explore and --gpu-check say, "
-    "and as any other test where none of them is given"
+    "gpu: uses CUDA; --gpu-device, --gpu-schedules, --gpu-explore and --gpu-check choose how it "
+    "runs (without them: once, as any other test)"
 )
 
 

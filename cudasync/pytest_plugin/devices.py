@@ -39,7 +39,7 @@ def find(count: int) -> list[Device]:
     except CudasyncError as error:
         pytest.skip(str(error))
     if count > there:
-        pytest.skip(f"needs {count} devices of {there}; CUDASYNC_SOFTGPU_DEVICES makes more")
+        pytest.skip(f"needs {count} devices, found {there}: set CUDASYNC_SOFTGPU_DEVICES={count}")
     return [Device(ordinal) for ordinal in range(count)]
 
 

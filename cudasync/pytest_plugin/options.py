@@ -39,15 +39,15 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--gpu-device",
         choices=("auto", "soft", "cuda"),
-        help="soft: on the software GPU; cuda: on a real one, skipped where there is none; "
-        "auto: on a real one if there is one",
+        help="soft: run on the software GPU; cuda: run on a real GPU, skip without one; auto: "
+        "prefer a real GPU",
     )
     group.addoption(
         "--gpu-schedules",
         type=_number("--gpu-schedules"),
         default=0,
         metavar="N",
-        help="run each test under N seeds, each another order of streams (software GPU)",
+        help="run each test N times, each time with another order of the streams (software GPU)",
     )
     group.addoption(
         "--gpu-explore",
@@ -56,22 +56,24 @@ def add_options(parser: pytest.Parser) -> None:
         const=_MOST,
         default=0,
         metavar="MOST",
-        help=f"run each test in every order of its commands, up to MOST ({_MOST}); "
-        "with =MOST, or behind the names of files",
+        help=f"run each test in every order of its commands, at most MOST orders (default: "
+        f"{_MOST}); write --gpu-explore=MOST, or put the option after the file names",
     )
     group.addoption(
         "--gpu-check",
         default="",
         metavar="KINDS",
-        help="check each test: mem,race,init,sync,leak or some of them (software GPU)",
+        help="check each test for mem,race,init,sync,leak or some of these (software GPU)",
     )
     group.addoption(
         "--gpu-replay",
         default="",
         metavar="SCHEDULE",
-        help="run once, in the order that a failure has printed: seed=N or order=...",
+        help="run each test once, in the order that a failure printed: seed=N or order=...",
     )
-    parser.addini("gpu_failures", f"folder of schedules that failed ({_FOLDER})", default=_FOLDER)
+    parser.addini(
+        "gpu_failures", f"folder of failed schedules (default: {_FOLDER})", default=_FOLDER
+    )
 
 
 def settings_of(config: pytest.Config) -> Settings | None:
@@ -82,18 +84,23 @@ def settings_of(config: pytest.Config) -> Settings | None:
         return None
     replays_order = option.gpu_replay.startswith("order=")
     if sum(map(bool, (option.gpu_schedules, option.gpu_explore, option.gpu_replay))) > 1:
-        raise pytest.UsageError("one of --gpu-schedules, --gpu-explore and --gpu-replay at a time")
+        raise pytest.UsageError(
+            "--gpu-schedules, --gpu-explore and --gpu-replay exclude each other: give one"
+        )
     if option.gpu_check and (option.gpu_explore or replays_order):
-        raise pytest.UsageError("--gpu-check goes with --gpu-schedules, not with --gpu-explore")
+        raise pytest.UsageError("--gpu-check does not work with --gpu-explore: use --gpu-schedules")
     if option.gpu_replay and not replays_order:
         name, _, seed = option.gpu_replay.partition("=")
         if name != "seed" or not seed.isdecimal():
-            raise pytest.UsageError("--gpu-replay takes seed=N or order=..., as a failure printed")
+            raise pytest.UsageError(
+                "--gpu-replay takes seed=N or order=...: copy the text that a failure printed"
+            )
     kinds = tuple(kind for kind in option.gpu_check.split(",") if kind)
     unknown = sorted(set(kinds) - {"mem", "race", "init", "sync", "leak"})
     if unknown:
         raise pytest.UsageError(
-            f"--gpu-check: {', '.join(unknown)} is none of mem, race, init, sync, leak"
+            f"--gpu-check: unknown check {', '.join(unknown)}: choose from mem, race, init, "
+            f"sync, leak"
         )
     return Settings(
         option.gpu_device or "",
@@ -108,7 +115,7 @@ def settings_of(config: pytest.Config) -> Settings | None:
 def _number(name: str) -> Callable[[str], int]:
     def number(text: str) -> int:
         if not text.isdecimal() or int(text) < 1:
-            raise ArgumentTypeError(f"{text!r} is no number above 0: write {name}=NUMBER")
+            raise ArgumentTypeError(f"{text!r} is not a number above 0: write {name}=NUMBER")
         return int(text)
 
     return number

@@ -81,7 +81,9 @@ class Running:
             gc.collect()  # So that no frees of earlier objects fall into the run.
             stack = item.stash[_ended] = ExitStack()
             if not stack.enter_context(scheduled(schedule)):
-                pytest.skip("the order is not ours to choose here: no seed makes a difference")
+                pytest.skip(
+                    "nothing here chooses the order of the commands, so seeds make no difference"
+                )
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, None, None]:
@@ -110,7 +112,11 @@ class Running:
         if not (explores or settings.kinds):
             return body  # type: ignore[no-any-return]
         if inspect.iscoroutinefunction(body):
-            pytest.fail("asynchronous tests cannot be checked or explored", pytrace=False)
+            pytest.fail(
+                "asynchronous tests cannot be checked or explored: make the test a plain "
+                "function: make the test a plain function",
+                pytrace=False,
+            )
 
         @functools.wraps(body)
         def run(**arguments: object) -> None:

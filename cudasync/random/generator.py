@@ -54,7 +54,9 @@ class Generator:
     @state.setter
     def state(self, state: dict[str, int]) -> None:
         if set(state) != {"seed", "counter"}:
-            raise ValueError(f"a state has a seed and a counter, not {sorted(state)}")
+            raise ValueError(
+                f"a state is a dict with the keys seed and counter, not {sorted(state)}"
+            )
         seed = _of_64_bits(state["seed"], "a seed")
         counter = _of_64_bits(state["counter"], "a counter")
         with self._lock:
@@ -128,7 +130,7 @@ class Generator:
         """
         kind = supported(dtype)
         if kind.kind not in INTEGRAL:
-            raise TypeError(f"integers are of an integer dtype, not {kind}: use uniform")
+            raise TypeError(f"integers takes an integer dtype, not {kind}: use uniform for floats")
         first, end = operator.index(low), None if high is None else operator.index(high)
         if end is None:
             first, end = 0, first
@@ -137,7 +139,9 @@ class Generator:
         if first > last:
             raise ValueError(f"there is no integer from {first} to {last}")
         if first < limits.min or last > limits.max:
-            raise ValueError(f"{kind} does not hold the integers from {first} to {last}")
+            raise ValueError(
+                f"{kind} cannot represent the integers from {first} to {last}: give a larger dtype"
+            )
         numbers = (last - first + 1) % _END, first % _END
         return self._made(expressions.integers(kind), numbers, shape, kind, device)
 
@@ -172,14 +176,16 @@ class Generator:
 def _first(shape: Any, other: Any) -> Any:
     """A shape that stands first; TypeError if there is another shape."""
     if other != ():
-        raise TypeError(f"there are two shapes, {shape} and {other}")
+        raise TypeError(f"two shapes are given, {shape} and {other}: give one")
     return shape
 
 
 def _float(dtype: DTypeLike) -> DType:
     kind = supported(dtype)
     if kind not in (FLOAT32, FLOAT64):
-        raise TypeError(f"random numbers are of float32 or float64, not {kind}: cast by xp.astype")
+        raise TypeError(
+            f"random numbers have dtype float32 or float64, not {kind}: cast with xp.astype"
+        )
     return kind
 
 

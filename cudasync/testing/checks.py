@@ -96,7 +96,7 @@ def check(
     if keep_going and isinstance(error, Exception):
         return [*found, Finding("error", repr(error), (), "", "", 1)]
     if found:
-        error.add_note("\n".join(["found before it ended:", *map(str, found)]))
+        error.add_note("\n".join(["findings before the program ended:", *map(str, found)]))
     raise error
 
 
@@ -117,7 +117,7 @@ def host_access(memory: Any, *, writes: bool) -> None:
     """
     view = memory.__array_interface__
     if view.get("strides") is not None:
-        raise ValueError("the array has gaps: declare contiguous parts of it")
+        raise ValueError("the array is not contiguous: declare its contiguous parts")
     sanitizer.host(view["data"][0], memory.nbytes, writes=writes)
 
 

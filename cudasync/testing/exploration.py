@@ -52,11 +52,13 @@ def explore(
     software GPU works on threads, the order cannot be chosen, and the program runs once.
     """
     if most < 1:
-        raise ValueError(f"most={most}: at least one order is run")
+        raise ValueError(f"most={most}: give 1 or more orders")
     _sweep()
     if not exploration.begin(order or ""):
         program()
-        return Exploration(1, is_complete=False, why="the order is not ours to choose here")
+        return Exploration(
+            1, is_complete=False, why="nothing here chooses the order of the commands"
+        )
     try:
         failures = _run_orders(program, most, keep_going)
         report = exploration.report()
@@ -66,7 +68,7 @@ def explore(
         raise ExceptionGroup(f"{len(failures)} of {report.orders} orders failed", failures)
     doubts = ["there are more"] * report.has_more + report.doubts
     if order is not None:
-        doubts = ["one order was asked for", *doubts]
+        doubts = ["only one order was requested", *doubts]
     return Exploration(report.orders, not doubts, "; ".join(doubts))
 
 
@@ -111,7 +113,7 @@ def _tell(error: BaseException) -> None:
     number = report.orders + 1
     steps = "\n".join(f"    {step}" for step in report.steps)
     error.add_note(
-        f"in order {number} that was explored:\n{steps}\n"
+        f"in explored order {number}:\n{steps}\n"
         f'  replay: cudasync.testing.explore(program, order="{report.order}")'
     )
 

@@ -99,7 +99,7 @@ class HostLatch:
     def wait(self) -> None:
         """Block until released. Raises TimeoutError at the deadline."""
         if not self._event.wait(self.deadline_s):
-            raise TimeoutError(f"nobody released the latch within {self.deadline_s} s")
+            raise TimeoutError(f"no thread released the latch within {self.deadline_s} s")
 
     def release(self) -> None:
         """Release all current and later waiters."""

@@ -41,7 +41,7 @@ def run_seeds(
         if not is_chosen:
             break
     if not runs:
-        raise ValueError("no seed was given: at least one run is made")
+        raise ValueError("no seed was given: give at least one")
     if failures:
         raise ExceptionGroup(f"{len(failures)} of {runs} runs failed", failures)
     return runs

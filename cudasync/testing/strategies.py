@@ -176,13 +176,13 @@ def check_against_serial(program: Callable[[], object], *, streams: int = 4) -> 
             seen = program()
     except CudasyncError as error:
         raise AssertionError(
-            f"the engine fails, and the serial one does not: {error}\nof {program!r}"
+            f"the engine fails, and the serial engine does not: {error}\nof {program!r}"
         ) from error
     try:
         np.testing.assert_equal(seen, expected)
     except AssertionError as difference:
         raise AssertionError(
-            f"the engine gives another result than the serial one: {difference}\nof {program!r}"
+            f"the engine's result differs from the serial engine's: {difference}\nof {program!r}"
         ) from None
 
 

@@ -48,8 +48,8 @@ def asarray(
     if copy is False:
         if not hasattr(obj, "__dlpack__") or place(device) is not CPU:
             raise ValueError(
-                "asarray copies what is on the host: copy=False takes NumPy's array, or another "
-                'library\'s, and device="cpu"'
+                "asarray copies host data: copy=False needs an array of NumPy or another library, "
+                'and device="cpu"'
             )
         return _of_array(_from_dlpack(obj), kind, device, copy)
     host = np.asarray(obj)
@@ -67,7 +67,7 @@ def _of_array(x: Array, dtype: DType | None, device: Any, copy: bool | None) -> 
     if dtype is not None and dtype != x.dtype:
         made = cast_to(dtype)((made,), user_frame())
     if copy is False and made is not x:
-        raise ValueError("another dtype or device takes a copy: copy=False cannot be done")
+        raise ValueError("another dtype or device needs a copy: leave copy=False out")
     return made.copy() if copy and made is x else made
 
 
@@ -89,8 +89,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
         return made.copy() if copy else made
     if copy is False:
         raise BufferError(
-            f"the array is on {made.device!r}: on {place(device)!r} it can only be a copy, so "
-            "leave copy=False out"
+            f"the array is on {made.device!r}, and {place(device)!r} needs a copy: leave "
+            "copy=False out"
         )
     return made.to_device(place(device))
 
@@ -118,7 +118,7 @@ def full(
     """An array of `fill_value`, a number or an array without dimensions."""
     if isinstance(fill_value, Array):
         if fill_value.shape:
-            raise ValueError(f"full takes one value, not an array of shape {fill_value.shape}")
+            raise ValueError(f"full takes a scalar, not an array of shape {fill_value.shape}")
         kind = fill_value.dtype if dtype is None else supported(dtype)
         device = fill_value.device if device is None else device
         return _filled(as_shape(shape), fill_value, kind, device)

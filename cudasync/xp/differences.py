@@ -22,7 +22,7 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     at = as_axis(axis, len(array(x, "diff").shape))
     times = whole(n, "a number of differences")
     if times < 0:
-        raise ValueError(f"diff takes 0 and more times, not {times}")
+        raise ValueError(f"n of diff must be 0 or more, not {times}")
     if not times:
         return x
     parts = [each for each in (prepend, x, append) if each is not None]

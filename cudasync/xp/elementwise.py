@@ -80,7 +80,9 @@ def where(condition: Any, x1: Any, x2: Any, /, *, out: Any = None) -> Any:
     Returns at once. TypeError for another dtype of the condition, and for two numbers.
     """
     if type(x1) in WEAK and type(x2) in WEAK:
-        raise TypeError("where takes at least one array to choose from: make one by xp.asarray")
+        raise TypeError(
+            "where needs at least one array among its choices: make one with xp.asarray"
+        )
     operation = OPERATIONS["where"]
     if out is None:
         return operation((condition, x1, x2), _getframe(1))

@@ -71,7 +71,7 @@ def triu(x: Array, /, *, k: int = 0) -> Array:
 
 def _triangle(x: Array, k: int, name: str) -> Array:
     if x.ndim < 2:
-        raise ValueError(f"{name} takes two dimensions and more, the array has {x.ndim}")
+        raise ValueError(f"{name} takes 2 or more dimensions, the array has {x.ndim}")
     rows, columns = _numbered(x.shape, x.device)
     zero = x.dtype.type(0)
     made: Array = _triangles(name)((x, rows, columns, k, zero), user_frame())
@@ -97,9 +97,9 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     ValueError for other words, and for arrays that are no vectors.
     """
     if indexing not in ("xy", "ij"):
-        raise ValueError(f"indexing is 'xy' or 'ij', not {indexing!r}")
+        raise ValueError(f"indexing must be 'xy' or 'ij', not {indexing!r}")
     if any(each.ndim != 1 for each in arrays):
-        raise ValueError("meshgrid takes arrays of one dimension")
+        raise ValueError("meshgrid takes arrays of 1 dimension: reshape them")
     order = list(range(len(arrays)))
     if indexing == "xy" and len(arrays) > 1:
         order[:2] = [1, 0]

@@ -25,12 +25,12 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
     one dimension may leave the axis out. IndexError for an axis without elements."""
     rank = len(array(x, "take").shape)
     if axis is None and rank != 1:
-        raise ValueError(f"take of an array of {rank} dimensions is along one: give axis=")
+        raise ValueError(f"take of an array of {rank} dimensions needs an axis: give axis=")
     at = as_axis(0 if axis is None else axis, rank)
     frame = _getframe(1)
     places = _indices(indices, "take", frame)
     if len(places.shape) != 1:
-        raise ValueError(f"take takes indices of one dimension, not of {len(places.shape)}")
+        raise ValueError(f"take takes indices of 1 dimension, not {len(places.shape)}")
     _has_elements(x, at, places)
     return taken(x, places, at, frame)
 
@@ -44,7 +44,8 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
     places = _indices(indices, "take_along_axis", frame)
     if len(places.shape) != rank:
         raise ValueError(
-            f"take_along_axis takes as many dimensions: {rank}, and {len(places.shape)} of indices"
+            f"take_along_axis takes indices with as many dimensions as the array: {rank}, not "
+            f"{len(places.shape)}"
         )
     _has_elements(x, at, places)
     others = broadcast_shapes(_without(x.shape, at), _without(places.shape, at))
@@ -59,15 +60,15 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 def _indices(indices: Any, name: str, frame: Any) -> Any:
     if array(indices, name).dtype.kind not in "iu":
-        raise TypeError(f"{name} takes integer arrays as indices, not {indices.dtype}")
+        raise TypeError(f"{name} takes integer indices, not {indices.dtype}")
     return indices if indices.dtype == INT64 else cast_to(INT64)((indices,), frame)
 
 
 def _has_elements(x: Any, axis: int, indices: Any) -> None:
     if x.layout.device != indices.layout.device:
         raise ValueError(
-            f"the array is of {x.layout.device!r}, the indices of {indices.layout.device!r}: "
-            "move one by x.to_device(...)"
+            f"the array is on {x.layout.device!r}, the indices on {indices.layout.device!r}: "
+            "move one with x.to_device(...)"
         )
     if not x.shape[axis] and indices.size:
         raise IndexError(f"axis {axis} of shape {x.shape} has no elements to take")

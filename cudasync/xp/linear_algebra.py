@@ -51,8 +51,8 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1, out: Array | None = None)
     at = whole(axis, "an axis")
     if not -rank <= at < 0:
         raise IndexError(
-            f"vecdot of shapes {x1.shape} and {x2.shape}: axis {axis} is not one of both, "
-            "counted from the last (-1)"
+            f"vecdot of shapes {x1.shape} and {x2.shape}: axis {axis} is not an axis of both; "
+            f"give a negative axis, counted from the last (-1)"
         )
     if x1.shape[at] != x2.shape[at]:
         raise ValueError(f"vecdot of shapes {x1.shape} and {x2.shape}: axis {axis} differs")
@@ -118,12 +118,13 @@ def _summed(x1: Array, x2: Array, axes: Any) -> tuple[tuple[int, ...], tuple[int
             raise ValueError(f"tensordot takes a number of axes or two sequences, not {axes!r}")
         first, second = as_axes(axes[0], x1.ndim), as_axes(axes[1], x2.ndim)
         if len(first) != len(second):
-            raise ValueError(f"tensordot takes as many axes of both, not {axes!r}")
+            raise ValueError(f"tensordot takes equally many axes of both arrays, not {axes!r}")
         return first, second
     count = whole(axes, "a number of axes")
     if not 0 <= count <= min(x1.ndim, x2.ndim):
         raise ValueError(
-            f"tensordot of shapes {x1.shape} and {x2.shape} over {count} axes: they have fewer"
+            f"tensordot of shapes {x1.shape} and {x2.shape} over {count} axes: the arrays have "
+            f"fewer"
         )
     return tuple(range(x1.ndim - count, x1.ndim)), tuple(range(count))
 

@@ -45,7 +45,7 @@ def reshape(x: Array, /, shape: Any, *, copy: bool | None = None) -> Array:
         found = reshaped_strides(x.shape, x.strides, full)
         if found is None:
             if copy is False:
-                raise ValueError(f"shape {full} takes a copy: copy=False cannot be done")
+                raise ValueError(f"shape {full} needs a copy: leave copy=False out")
             return x.copy().reshape(full)
         strides = found
     return x._viewed(0, full, strides)
@@ -55,7 +55,7 @@ def permute_dims(x: Array, /, axes: Any) -> Array:
     """A view with the dimensions in another order."""
     found = as_axes(axes, x.ndim)
     if len(found) != x.ndim:
-        raise ValueError(f"permute_dims takes all {x.ndim} axes, {len(found)} given")
+        raise ValueError(f"permute_dims takes all {x.ndim} axes, not {len(found)}")
     return x._permuted(found)
 
 
@@ -68,7 +68,9 @@ def moveaxis(x: Array, source: Any, destination: Any, /) -> Array:
     """A view with these dimensions at other places, and the others in their order."""
     of, to = as_axes(source, x.ndim), as_axes(destination, x.ndim)
     if len(of) != len(to):
-        raise ValueError(f"moveaxis takes as many destinations as sources: {len(of)}, {len(to)}")
+        raise ValueError(
+            f"moveaxis takes equally many sources and destinations, not {len(of)}, {len(to)}"
+        )
     order = [axis for axis in range(x.ndim) if axis not in of]
     for place, axis in sorted(zip(to, of, strict=True)):
         order.insert(place, axis)
@@ -86,7 +88,9 @@ def squeeze(x: Array, /, axis: Any) -> Array:
     gone = as_axes(axis, x.ndim)
     for each in gone:
         if x.shape[each] != 1:
-            raise ValueError(f"axis {each} has length {x.shape[each]}, squeeze takes 1")
+            raise ValueError(
+                f"axis {each} has length {x.shape[each]}: squeeze removes axes of length 1"
+            )
     kept = [i for i in range(x.ndim) if i not in gone]
     return x._viewed(0, tuple(x.shape[i] for i in kept), tuple(x.strides[i] for i in kept))
 
@@ -125,7 +129,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     for each in given:
         if each.ndim != given[0].ndim or each.shape[:at] + each.shape[at + 1 :] != rest:
             told = " and ".join(str(one.shape) for one in given)
-            raise ValueError(f"shapes {told} differ in another axis than {at}")
+            raise ValueError(f"shapes {told} may only differ in axis {at}")
     shape = (*rest[:at], sum(each.shape[at] for each in given), *rest[at:])
     made = unwritten(shape, result_type(*given), _device_of(given))
     start = 0
@@ -142,7 +146,7 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
     if not given:
         raise ValueError("stack takes at least one array")
     if any(each.shape != given[0].shape for each in given):
-        raise ValueError(f"stack takes one shape, not {[each.shape for each in given]}")
+        raise ValueError(f"stack takes arrays of one shape, not {[each.shape for each in given]}")
     at = as_axis(axis, given[0].ndim + 1)
     return concat([expand_dims(each, axis=at) for each in given], axis=at)
 
@@ -162,7 +166,7 @@ def roll(x: Array, /, shift: Any, *, axis: Any = None) -> Array:
     if len(shifts) == 1:
         shifts = tuple(shifts) * len(axes)
     if len(shifts) != len(axes):
-        raise ValueError(f"roll takes a shift for each axis: {len(shifts)}, {len(axes)}")
+        raise ValueError(f"roll takes one shift for each axis, not {len(shifts)}, {len(axes)}")
     by = [0] * x.ndim
     for one, where in zip(shifts, axes, strict=True):
         by[as_axis(where, x.ndim)] += whole(one, "a shift")
@@ -201,7 +205,7 @@ def _device_of(arrays: Iterable[Array]) -> Any:
     devices = list(dict.fromkeys(each.device for each in arrays))
     if len(devices) > 1:
         raise ValueError(
-            f"the arrays are of {devices[0]!r} and {devices[1]!r}: move one by x.to_device(...)"
+            f"the arrays are on {devices[0]!r} and {devices[1]!r}: move one with x.to_device(...)"
         )
     return devices[0]
 

@@ -39,7 +39,7 @@ def as_axis(axis: Any, rank: int) -> int:
     """An axis counted from the front; IndexError (the standard's word) beyond the rank."""
     found = whole(axis, "an axis")
     if not -rank <= found < rank:
-        raise IndexError(f"axis {found} is beyond an array of {rank} dimensions")
+        raise IndexError(f"axis {found} is outside an array of {rank} dimensions")
     return found % rank
 
 

@@ -32,7 +32,7 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
     if not isinstance(repeats, int):
         return _by_counts(x, repeats, at)
     if repeats < 0:
-        raise ValueError(f"repeat takes 0 and more, not {repeats}")
+        raise ValueError(f"repeat takes numbers from 0 on, not {repeats}")
     before, after = x.shape[: at + 1], x.shape[at + 1 :]
     wide = broadcast_to(expand_dims(x, axis=at + 1), (*before, repeats, *after))
     return wide.copy().reshape((*before[:-1], before[-1] * repeats, *after))
@@ -41,22 +41,24 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
 def _by_counts(x: Array, counts: Any, axis: int) -> Array:
     """The source of each result is found by its place among the sums of counts."""
     if array(counts, "repeat").dtype.kind not in "iu":
-        raise TypeError(f"repeat takes integers as numbers, not {counts.dtype}")
+        raise TypeError(f"repeat takes integer numbers of repetitions, not {counts.dtype}")
     if counts.layout.device != x.layout.device:
         raise ValueError(
-            f"the array is of {x.layout.device!r}, its numbers of {counts.layout.device!r}: "
-            "move one by x.to_device(...)"
+            f"the array is on {x.layout.device!r}, the repetitions on {counts.layout.device!r}: "
+            "move one with x.to_device(...)"
         )
     length = x.shape[axis]
     if counts.ndim > 1 or counts.size not in (1, length):
-        raise ValueError(f"repeat takes a number for each of {length}, not shape {counts.shape}")
+        raise ValueError(
+            f"repeat takes a number for each of {length} elements, not shape {counts.shape}"
+        )
     if counts.size == 1:
         return repeat(x, int(counts), axis=axis)
     if not length:
         return x.copy()
     frame = user_frame()
     if int(min(counts)) < 0:
-        raise ValueError("repeat takes 0 and more, and one of its numbers is negative")
+        raise ValueError("repeat takes numbers from 0 on, and one is negative")
     wide = cast_to(INT64)((counts,), frame)
     ends = scanned("sum", wide, frame, axis=0, dtype=None, has_initial=False)
     results = arange(int(ends[-1]), dtype=INT64, device=x.device)

@@ -54,7 +54,7 @@ def nonzero(x: Any, /) -> tuple[Any, ...]:
     """
     frame = _getframe(1)
     if not array(x, "nonzero").shape:
-        raise ValueError("nonzero takes one dimension and more: reshape the array")
+        raise ValueError("nonzero takes 1 or more dimensions: reshape the array")
     if not x.size:
         return tuple(empty((0,), dtype=INT64, device=x.device) for _ in x.shape)
     kept = cast_to(BOOL)((reshape(x, (-1,)),), frame)
@@ -75,18 +75,20 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None)
     frame = _getframe(1)
     array(x2, "searchsorted")
     if len(array(x1, "searchsorted").shape) != 1:
-        raise ValueError(f"searchsorted takes one dimension, the first has {len(x1.shape)}")
+        raise ValueError(f"searchsorted takes a first array of 1 dimension, not {len(x1.shape)}")
     if side not in ("left", "right"):
-        raise ValueError(f"searchsorted takes the side 'left' or 'right', not {side!r}")
+        raise ValueError(f"side of searchsorted must be 'left' or 'right', not {side!r}")
     if x1.layout.device != x2.layout.device:
         raise ValueError(
-            f"searchsorted takes arrays of one device, not of {x1.layout.device!r} and "
-            f"{x2.layout.device!r}: move one by x.to_device(...)"
+            f"searchsorted takes arrays on one device, not on {x1.layout.device!r} and "
+            f"{x2.layout.device!r}: move one with x.to_device(...)"
         )
     dtype = result_type(x1, x2)
     if sorter is not None:
         if array(sorter, "searchsorted").shape != x1.shape:
-            raise ValueError(f"the sorter has shape {sorter.shape}, what it sorts {x1.shape}")
+            raise ValueError(
+                f"the sorter has shape {sorter.shape}, the array {x1.shape}: give equal shapes"
+            )
         x1 = taken(x1, cast_to(INT64)((sorter,), frame), 0, frame) if x1.size else x1
     row, values = (
         each if each.dtype == dtype else cast_to(dtype)((each,), frame) for each in (x1, x2)

@@ -49,13 +49,13 @@ def arange(
         start, stop = 0, start
     _check_numbers("arange", start, stop, step)
     if step == 0:
-        raise ValueError("the step of arange is 0")
+        raise ValueError("the step of arange is 0: give another number")
     is_float = any(isinstance(each, (float, np.floating)) for each in (start, stop, step))
     kind = (DEFAULT_FLOAT if is_float else DEFAULT_INT) if dtype is None else supported(dtype)
     if kind == BOOL:
         raise TypeError("arange makes numbers, not bool")
     if kind.kind != "f" and (start != int(start) or step != int(step)):
-        raise TypeError(f"arange of {kind} takes whole numbers: make floats and cast them")
+        raise TypeError(f"arange of {kind} takes integers: make floats and cast them")
     count = max(0, math.ceil((stop - start) / step) if is_float else -((start - stop) // step))
     made = to_overwrite((count,), kind, place(device))
     if not count:

@@ -172,7 +172,7 @@ def _running(
 ) -> Any:
     rank = len(array(x, f"cumulative_{name}").shape)
     if axis is None and rank != 1:
-        raise ValueError(f"an array of {rank} dimensions is accumulated along one: give axis=")
+        raise ValueError(f"accumulating an array of {rank} dimensions needs an axis: give axis=")
     at = as_axis(0 if axis is None else axis, rank)
     kind = None if dtype is None else supported(dtype)
     return scanned(name, x, frame, axis=at, dtype=kind, has_initial=bool(initial), out=out)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-_COMPLEX = "arrays do not compute with complex numbers; keep two arrays of floats"
-_EXTENSION = "the extension {} is not there: the namespace has what is in the standard's main part"
+_COMPLEX = "complex numbers are not supported: keep two arrays of floats"
+_EXTENSION = "the extension {} is missing: the namespace has the standard's main part"
 _NAMES = {
     **dict.fromkeys(("complex64", "complex128"), _COMPLEX),
     **{each: _EXTENSION.format(each) for each in ("fft", "linalg")},

@@ -6,7 +6,8 @@ import pytest
 
 from bench.suites.native_arguments import SMALLER
 from bench.suites.native_programs import programs_of
-from bench.suites.native_suite import judged, sample
+from bench.suites.native_suite import sample
+from bench.suites.native_verdicts import judged, summary
 
 
 @pytest.mark.parametrize(
@@ -89,3 +90,23 @@ def test_a_sample_changes_little_with_the_folder(tmp_path):
     assert drawn != sample(list(programs), programs, 8, 2)
     rest = [name for name in programs if name != drawn[0]]
     assert sample(rest, programs, 7, 1) == drawn[1:]
+
+
+def test_the_summary_counts_what_was_built():
+    ends = [
+        ("passed", ""),
+        ("passed", ""),
+        ("failed", "exit status 1: mismatch"),
+        ("lost", "not done by its deadline: "),
+        ("lost", "ended by SIGABRT: "),
+        ("refused", "no"),
+        ("skipped", "lacks a file: data"),
+        ("skipped", "says nothing of its answer"),
+        ("skipped", "does not build: error"),
+        ("skipped", "needs another library: cublas"),
+    ]
+    tests = [{"test": str(n), "outcome": o, "reason": why} for n, (o, why) in enumerate(ends)]
+    assert summary(tests).startswith(
+        "8 programs built: 2 right, 1 wrong, 1 refused, 1 too slow, 1 crashed, 1 without a file, "
+        "1 without a verdict\n"
+    )

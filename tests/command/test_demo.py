@@ -113,8 +113,8 @@ def test_ops_are_pushed_at_lines_of_the_demo(picture, tmp_path):
 @pytest.mark.parametrize(
     ("option", "name", "says"),
     [
-        ("--html", "no/page.html", "there is no such folder"),
-        ("--plot", "picture.xyz", "pictures are "),
+        ("--html", "no/page.html", "there is no folder "),
+        ("--plot", "picture.xyz", "the suffix of a picture must be one of "),
     ],
 )
 def test_what_can_not_be_written_is_told_before_anything_runs(
@@ -183,7 +183,7 @@ def test_a_missing_file_is_one_line(tmp_path, capsys):
 def test_a_file_that_is_no_picture_is_one_line(tmp_path, capsys):
     path = tmp_path / "notes.jpg"
     path.write_text("not a picture\n")
-    assert "not a picture that Pillow can read" in fails(capsys, "--image", path)
+    assert "Pillow cannot read this as a picture" in fails(capsys, "--image", path)
 
 
 def test_a_picture_cut_short_is_one_line_though_its_header_is_whole(picture, tmp_path, capsys):
@@ -200,7 +200,7 @@ def test_a_picture_cut_short_is_one_line_though_its_header_is_whole(picture, tmp
 
 def test_an_output_that_can_not_be_written_is_one_line(picture, tmp_path, capsys):
     output = tmp_path / "nosuch" / "a.png"
-    assert "no such folder" in fails(capsys, "--image", picture, "--output", output)
+    assert "there is no folder" in fails(capsys, "--image", picture, "--output", output)
     output = tmp_path / "a.txt"
     assert "no format" in fails(capsys, "--image", picture, "--output", output)
     (tmp_path / "folder.png").mkdir()
@@ -263,4 +263,4 @@ def test_without_pillow_it_says_what_to_install(tmp_path):
     process = in_a_process(env={**os.environ, "PYTHONPATH": paths})
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (2, "")
-    assert err == 'cudasync demo: needs Pillow: pip install "cudasync[demo]"\n'
+    assert err == 'cudasync demo: this this needs Pillow: pip install "cudasync[demo]"\n'

@@ -109,8 +109,8 @@ def test_an_unknown_name_is_told_with_those_that_there_are(capsys):
 
 
 def test_a_picture_that_can_not_be_written_is_one_line(tmp_path, capsys):
-    assert "ends with .png, .svg" in fails(capsys, "--plot", tmp_path / "a.txt")
-    assert "no such folder" in fails(capsys, "--plot", tmp_path / "nosuch" / "a.png")
+    assert "must be one of .png, .svg" in fails(capsys, "--plot", tmp_path / "a.txt")
+    assert "there is no folder" in fails(capsys, "--plot", tmp_path / "nosuch" / "a.png")
     (tmp_path / "folder.png").mkdir()
     assert "is a folder" in fails(capsys, "--plot", tmp_path / "folder.png")
 
@@ -140,11 +140,11 @@ def elsewhere(*arguments, **environment):
 def test_one_device_leaves_out_what_needs_two_and_says_what_to_set():
     code, printed = elsewhere(*SMALL, **{DEVICES: "1"})
     assert code == 0
-    assert "left out: two-gpus, dag, perceptron: two devices are needed" in printed
+    assert "not run: two-gpus, dag, perceptron: two devices are needed" in printed
     assert printed.rstrip().endswith(f"set {DEVICES}=2")
     code, printed = elsewhere("dag", **{DEVICES: "1"})
     assert code == 2
-    assert printed.startswith("cudasync experiments: dag: two devices are needed, and there is 1")
+    assert printed.startswith("cudasync experiments: dag: two devices are needed, found 1")
 
 
 def test_left_to_itself_it_has_two_devices_and_the_clock_that_each_experiment_needs():
@@ -217,5 +217,5 @@ def test_without_matplotlib_it_says_what_to_install_and_measures_nothing(tmp_pat
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        'cudasync experiments: needs matplotlib for a picture: pip install "cudasync[demo]"\n'
+        'cudasync experiments: a picture needs matplotlib: pip install "cudasync[demo]"\n'
     )

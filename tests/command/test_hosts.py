@@ -117,11 +117,15 @@ def fails(capsys, script, options):
     [
         ("lost", "lost: ssh: Could not resolve hostname a..b"),
         ("locked", "ssh-copy-id locked"),
-        ("stranger", "run ssh stranger once by hand"),
-        ("silent", "no ssh server answers there"),
+        ("stranger", "run `ssh stranger` once"),
+        (
+            "silent",
+            "no ssh server answers there: check that sshd runs and that no firewall blocks it: "
+            "check that sshd runs and that no firewall blocks it",
+        ),
         ("alpha\nbeta", "alpha and beta are one machine"),
         ("localhost\nalpha", "this machine and alpha are one machine"),
-        ("-oProxyCommand=x", "is no HOST"),
+        ("-oProxyCommand=x", "is not a host"),
     ],
 )
 def test_a_host_without_ranks_is_told_in_a_line_with_its_cure(
@@ -176,9 +180,9 @@ def test_hosts_have_places_or_share_what_is_left():
     for wrong, count, told in (
         ("a b c", 1, "line 1"),
         ("a\nb:0", 1, "line 2"),
-        ("a:2\n\na", 1, "line 3: a was named before"),
+        ("a:2\n\na", 1, "line 3: a is named twice"),
         ("# none\n", 1, "names no host"),
-        ("alpha:2\nbeta:1", 4, "places for 3 ranks, -n asks for 4"),
+        ("alpha:2\nbeta:1", 4, "slots for 3 ranks, -n asks for 4"),
     ):
         with pytest.raises(CommandError, match=told):
             hosts_of(wrong, count, "f")

@@ -31,7 +31,7 @@ def test_it_says_whether_launches_are_checked_and_how_far(capsys, monkeypatch):
     main(["info"])
     assert "checked mode  off" in capsys.readouterr().out
     monkeypatch.setenv("CUDASYNC_CHECK", "1")
-    for can_record, said in ((True, "held to what is declared"), (False, "contradict the PTX")):
+    for can_record, said in ((True, "compared with their declared"), (False, "contradict the PTX")):
         monkeypatch.setattr(info, "can_record", lambda can_record=can_record: can_record)
         main(["info"])
         assert said in capsys.readouterr().out
@@ -41,7 +41,7 @@ def test_it_says_whether_launches_are_checked_and_how_far(capsys, monkeypatch):
 
 
 def test_it_says_how_much_memory_is_kept_that_nobody_uses(capsys, monkeypatch):
-    for held, said in (((0, 5 << 20), "5 MiB of freed memory"), (None, "the driver's pools")):
+    for held, said in (((0, 5 << 20), "5 MiB of freed memory"), (None, "driver's memory pools")):
         monkeypatch.setattr(info, "held_by_software", lambda held=held: held)
         main(["info"])
         assert said in capsys.readouterr().out
@@ -62,11 +62,11 @@ def test_it_says_which_communicators_there_are_and_why_not(capsys, monkeypatch):
     monkeypatch.setattr(mpi_library, "about", lambda: "Some MPI 7")
     main(["info"])
     said = capsys.readouterr().out
-    assert "local ranks   the devices of this process (what init() takes here)" in said
+    assert "local ranks   the devices of this process (init() chooses it here)" in said
     assert "mpi ranks     Some MPI 7\n" in said
     monkeypatch.setenv("PMI_SIZE", "2")
     main(["info"])
-    assert "mpi ranks     Some MPI 7 (what init() takes here)" in capsys.readouterr().out
+    assert "mpi ranks     Some MPI 7 (init() chooses it here)" in capsys.readouterr().out
 
 
 def test_an_mpi_that_is_not_there_or_does_not_load_says_so(monkeypatch):
@@ -165,7 +165,7 @@ def test_what_of_cupy_runs_is_said_where_cupy_is_installed(monkeypatch):
     monkeypatch.setattr(info, "version_of", installed.get)
     said = info._cupy("soft")
     assert said.startswith("cupy-cuda13x 14.2.0 runs, with ")
-    stood_in, refused = said.lower().split("refused by name")
+    stood_in, refused = said.lower().split("not supported")
     assert all(name in stood_in for name in STOOD_IN_FOR)
     assert all(name.lower() in refused for name in (REFUSED | REFUSED_AT_CALLS).values())
     assert info._cupy("cuda") == "cupy-cuda13x 14.2.0"

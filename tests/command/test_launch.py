@@ -151,7 +151,7 @@ def test_what_can_not_be_done_is_one_line(capsys, script, tmp_path, monkeypatch)
     other = tmp_path / "mpiexec"
     other.write_text("#!/bin/sh\necho somebody else\n")
     other.chmod(0o755)
-    assert "says 'somebody else'" in fails(capsys, "-n", "2", there)
+    assert "prints 'somebody else'" in fails(capsys, "-n", "2", there)
     other.write_text("#!/bin/sh\necho 'mpiexec (Open MPI) 4.1.4'\n")
     assert "no such file" not in fails(capsys, "-n", "2", "--fault-tolerant", there)
     assert "Open MPI 5" in fails(capsys, "-n", "2", "--fault-tolerant", there)

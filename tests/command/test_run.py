@@ -251,7 +251,9 @@ def test_a_module_s_traceback_starts_in_the_module(tmp_path):
 def test_a_missing_module_is_one_line(name):
     done = run_words("-m", name)
     assert done.code == 2
-    assert done.err.splitlines() == [f"cudasync run: there is no module {name}".rstrip()]
+    assert done.err.splitlines() == [
+        f"cudasync run: there is no module {name}: check the name and PYTHONPATH".rstrip()
+    ]
 
 
 CHILD = """

@@ -146,7 +146,7 @@ def test_a_process_that_is_stopped_does_not_answer(asked, monkeypatch):
     os.kill(asked[0], signal.SIGSTOP)
     try:
         os.waitid(os.P_PID, asked[0], os.WSTOPPED)
-        with pytest.raises(cs.CudasyncError, match="does not answer: it is stopped, or in a call"):
+        with pytest.raises(cs.CudasyncError, match="does not answer: it is stopped, or a call"):
             remote_queries.ask(asked[0])
     finally:
         os.kill(asked[0], signal.SIGCONT)
@@ -161,7 +161,7 @@ def test_another_process_does_not_answer_in_its_place():
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as false:
         false.bind(remote_queries._name(os.getppid()))
         false.listen()
-        with pytest.raises(cs.CudasyncError, match=f"is process {os.getpid()} of user"):
+        with pytest.raises(cs.CudasyncError, match=f"another process, {os.getpid()} of user"):
             remote_queries.ask(os.getppid())
 
 
@@ -169,7 +169,9 @@ def test_a_name_that_is_taken_is_a_warning(monkeypatch):
     monkeypatch.setattr(remote_queries, "_ANSWERING", [])
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as false:
         false.bind(remote_queries._name(os.getpid()))
-        with pytest.warns(UserWarning, match=f"top cannot ask process {os.getpid()}: .*in use"):
+        with pytest.warns(
+            UserWarning, match=f"`cudasync top` cannot watch process {os.getpid()}: .*in use"
+        ):
             remote_queries._begin()
     remote_queries._ANSWERING.pop().close()
 
@@ -184,7 +186,7 @@ def test_without_the_variable_there_is_no_thread_and_another_value_is_refused(mo
     remote_queries.answer()
     assert all(each.name != "cudasync top" for each in threading.enumerate())
     monkeypatch.setenv("CUDASYNC_TOP", "yes")
-    with pytest.raises(ValueError, match="CUDASYNC_TOP=yes: 1 lets"):
+    with pytest.raises(ValueError, match="CUDASYNC_TOP=yes: set it to 1"):
         remote_queries.answer()
 
 

@@ -77,9 +77,9 @@ def test_the_page_and_the_picture_are_written_when_asked(tmp_path):
 @pytest.mark.parametrize(
     ("option", "name", "says"),
     [
-        ("--html", "no/page.html", "there is no such folder"),
-        ("--plot", "no/picture.png", "there is no such folder"),
-        ("--plot", "picture.docx", "pictures are"),
+        ("--html", "no/page.html", "there is no folder "),
+        ("--plot", "no/picture.png", "there is no folder "),
+        ("--plot", "picture.docx", "suffix of a picture must be one of"),
     ],
 )
 def test_what_can_not_be_shown_is_said_before_the_script_runs(tmp_path, option, name, says):

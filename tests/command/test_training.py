@@ -83,7 +83,7 @@ def test_with_servers_the_last_losses_are_below_a_bound(last, is_below):
 @pytest.mark.parametrize(
     ("differences", "status", "says"),
     [
-        ((1e-6, -9e-6), 0, "3 ways within 1e-05: as expected"),
+        ((1e-6, -9e-6), 0, "3 variants within 1e-05: as expected"),
         ((1e-6, -2e-5), 1, "NOT as expected, within 1e-05: way 2"),
         ((1.5,), 1, "way 1"),
     ],
@@ -95,7 +95,7 @@ def test_a_table_says_what_was_measured_and_the_status_whether_it_is_right(
     assert experiments("training") == status
     out = capsys.readouterr().out
     assert says in out
-    assert "left out: way 9: needs more" in out
+    assert "not run: way 9: needs more" in out
     assert "50.0 ms" in out
     assert max(map(len, out.splitlines())) <= 100
 
@@ -106,7 +106,7 @@ def test_what_can_not_be_done_is_one_line(capsys, monkeypatch, tmp_path):
     for arguments, says in (
         (("training",), "pip install scikit-learn"),
         (("training", "dag"), "name it alone"),
-        (("training", "--plot", tmp_path / "a.txt"), "ends with .png"),
+        (("training", "--plot", tmp_path / "a.txt"), "must be one of .png"),
     ):
         assert experiments(*arguments) == 2
         out, err = capsys.readouterr()

@@ -165,7 +165,7 @@ def test_a_folder_serves_the_next_process(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"fn": other}, "stage 1 is map .*decode.*and here it is map .*other"),
+        ({"fn": other}, "stage 1 is map .*decode.*this pipeline's is map .*other"),
         ({"of": range(21)}, "stage 0 is source"),
         ({"of": [*range(19), 5]}, "stage 0 is source"),
         ({"fn": partial(fails_at, 3)}, "partial"),
@@ -177,7 +177,7 @@ def test_a_folder_of_another_pipeline_is_refused(tmp_path, change, says):
     with pytest.raises(ValueError, match=says):
         made(tmp_path / "c", **change)
     made(tmp_path / "c")
-    with pytest.raises(ValueError, match=r"stage 2 is cache.*here it is batch"):
+    with pytest.raises(ValueError, match=r"stage 2 is cache.*this pipeline's is batch"):
         data.source(range(20)).map(decode).batch(2).cache(tmp_path / "c")
 
 
@@ -207,7 +207,7 @@ def test_a_file_that_was_changed_is_seen(tmp_path):
 
 def test_a_folder_of_something_else_is_not_written(tmp_path):
     (tmp_path / "letter.txt").write_text("Dear reader")
-    with pytest.raises(ValueError, match="no cache"):
+    with pytest.raises(ValueError, match="not a cache"):
         made(tmp_path)
 
 

@@ -78,5 +78,5 @@ def test_pinned_memory_is_bounded_by_the_ring():
 
 
 def test_what_a_device_can_not_hold_is_refused():
-    with pytest.raises(data.DataError, match="make numbers of it"):
+    with pytest.raises(data.DataError, match="convert it to numbers"):
         list(data.source(["a", "b"]).batch(2).prefetch(1, device=0))

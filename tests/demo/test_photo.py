@@ -124,9 +124,9 @@ def test_the_sample_is_a_real_photograph():
     ("content", "says"),
     [
         (None, "No such file"),
-        (b"", "not a picture"),
+        (b"", "cannot read this as a picture"),
         (b"GIF89a", "picture.png"),
-        (b"# not a picture\n" * 50, "not a picture"),
+        (b"# not a picture\n" * 50, "cannot read this as a picture"),
     ],
 )
 def test_what_is_no_picture_is_said_in_one_line(tmp_path, content, says):

@@ -74,7 +74,7 @@ def late():
         error = failure(lambda c, x: c.all_reduce(x), comm, x)
         assert isinstance(error, cs.distributed.CollectiveTimeout), error
         assert error.rank == 1, error
-        assert "rank 1 has called nothing" in str(error), error
+        assert "rank 1 has not made the matching call" in str(error), error
         cs.engine().clear_errors()
 
 

@@ -21,24 +21,24 @@ def rows(*lengths, dtype=np.float32):
 
 WHOLE = rows(8)[0]
 WRONG = [
-    (TypeError, "of rank 1 is an array", lambda c: c.all_reduce([rows(2)[0], np.zeros(2)])),
-    (ValueError, "2 in a list, not 1", lambda c: c.all_reduce(rows(2))),
+    (TypeError, "of rank 1 must be an array", lambda c: c.all_reduce([rows(2)[0], np.zeros(2)])),
+    (ValueError, "a list of 2, not 1", lambda c: c.all_reduce(rows(2))),
     (ValueError, "shape", lambda c: c.all_reduce(rows(2, 3))),
     (TypeError, "float64", lambda c: c.all_reduce(rows(2, 2), rows(2, 2, dtype=np.float64))),
     (ValueError, "is on", lambda c: c.all_reduce([rows(2)[0], cs.zeros(2)])),
-    (ValueError, "op= is one of", lambda c: c.all_reduce(rows(2, 2), op="avg")),
+    (ValueError, "op= must be one of", lambda c: c.all_reduce(rows(2, 2), op="avg")),
     (TypeError, "floats", lambda c: c.all_reduce(rows(2, 2, dtype=np.int32), op="mean")),
     (TypeError, "bool", lambda c: c.all_reduce(rows(2, 2, dtype=bool))),
-    (ValueError, "no rank", lambda c: c.broadcast(rows(2, 2), 2)),
-    (ValueError, "no 2 equal parts", lambda c: c.all_to_all(rows(3, 3))),
+    (ValueError, "not a rank", lambda c: c.broadcast(rows(2, 2), 2)),
+    (ValueError, "cannot be split into 2 equal parts", lambda c: c.all_to_all(rows(3, 3))),
     (ValueError, "shape", lambda c: c.all_gather(rows(2, 2), rows(3, 3))),
     (ValueError, "share memory", lambda c: c.all_reduce([WHOLE[:4], WHOLE[2:6]])),
     (ValueError, "shares memory", lambda c: c.all_reduce([WHOLE[:3], rows(3)[0]],
                                                           [WHOLE[1:4], rows(3)[0]])),
     (ValueError, "shares memory", lambda c: c.all_gather([WHOLE[4:], rows(4)[0]],
                                                           [WHOLE, rows(8)[0]])),
-    (ValueError, "nothing was sent", lambda c: c.recv(rows(2)[0], 0, rank=1)),
-    (ValueError, "rank= says", lambda c: c.send(rows(2)[0], 1)),
+    (ValueError, "receives before rank", lambda c: c.recv(rows(2)[0], 0, rank=1)),
+    (ValueError, "choose one with rank=", lambda c: c.send(rows(2)[0], 1)),
     (ValueError, "colors", lambda c: c.split([1])),
     (TypeError, "root is an integer", lambda c: c.broadcast(rows(2, 2), "0")),
     (TypeError, "a priority is an integer", lambda c: c.all_reduce(rows(2, 2), priority="high")),
@@ -80,7 +80,7 @@ def test_a_group_that_receives_what_is_not_sent_launches_nothing(comm):
             comm.all_reduce(x)
             comm.recv(x[0], 1, rank=0)
 
-    with pytest.raises(ValueError, match="nothing was sent"):
+    with pytest.raises(ValueError, match="receives before rank"):
         receives()
     assert [float(each[0]) for each in x] == [1, 2]
     comm.all_reduce(x)
@@ -94,7 +94,7 @@ def test_a_closed_communicator_refuses(comm):
 
 
 def test_no_such_communicator():
-    with pytest.raises(ValueError, match="backend is one of"):
+    with pytest.raises(ValueError, match="backend must be one of"):
         init("smoke signals")
     with pytest.raises(ValueError, match="names none"):
         init(devices=[])

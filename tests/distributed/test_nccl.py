@@ -55,13 +55,13 @@ def test_without_a_gpu_it_is_refused_and_info_says_why():
     if cs.driver.probe.chosen()[0] == "cuda":
         pytest.skip("there is a GPU")
     with pytest.raises(
-        cs.distributed.BackendUnavailable, match="NVIDIA's GPUs, and none"
+        cs.distributed.BackendUnavailable, match="NVIDIA GPUs, and this process uses none"
     ) as raised:
         cs.distributed.init("nccl")
     assert raised.value.backend == "nccl"
     can, why = initialisation.available()["nccl"]
     assert not can
-    assert "none is in use here" in why
+    assert "this process uses none" in why
 
 
 def test_without_nccl4py_the_error_says_what_to_install(monkeypatch):

@@ -111,8 +111,8 @@ WRONG = {
     ),
     "a fill of a closed buffer": (lambda t: t.fill(t.closed, 0), ClosedError, "closed"),
     # Launch arguments.
-    "too few arguments": (lambda t: t.launch(t.a), TypeError, "takes 3 arguments, 1 given"),
-    "too many arguments": (lambda t: t.launch(t.a, 1, 2, 3), TypeError, "3 arguments, 4 given"),
+    "too few arguments": (lambda t: t.launch(t.a), TypeError, "takes 3 arguments, not 1"),
+    "too many arguments": (lambda t: t.launch(t.a, 1, 2, 3), TypeError, "3 arguments, not 4"),
     "an argument of another type": (
         lambda t: t.launch(t.a, np.float32(1), 4),
         TypeError, r"argument 2 \(\.u32 value\) does not take a numpy\.float32",
@@ -135,18 +135,18 @@ WRONG = {
     "a block too wide": (lambda t: t.launch(block=(1025,)), ValueError, "from 1 to 1024"),
     "a block too deep": (lambda t: t.launch(block=(1, 1, 65)), ValueError, "from 1 to 64"),
     "too many threads": (
-        lambda t: t.launch(block=(64, 32)), ValueError, "2048 threads, it can have 1024",
+        lambda t: t.launch(block=(64, 32)), ValueError, "2048 threads, at most 1024",
     ),
     "four dimensions": (lambda t: t.launch(grid=(1, 1, 1, 1)), ValueError, "not 4"),
     "no dimension": (lambda t: t.launch(block=()), ValueError, "not 0"),
-    "half a block": (lambda t: t.launch(block=(0.5,)), TypeError, "block is one to three"),
-    "a grid in words": (lambda t: t.launch(grid="many"), TypeError, "grid is one to three"),
+    "half a block": (lambda t: t.launch(block=(0.5,)), TypeError, "block takes one to three"),
+    "a grid in words": (lambda t: t.launch(grid="many"), TypeError, "grid takes one to three"),
     "negative shared memory": (lambda t: t.launch(shared_bytes=-4), ValueError, "-4"),
     "too much shared memory": (
-        lambda t: t.launch(shared_bytes=1 << 24), ValueError, "a block can have",
+        lambda t: t.launch(shared_bytes=1 << 24), ValueError, "for a block",
     ),
     # Streams and events.
-    "a number for a stream": (lambda t: t.launch(stream=7), TypeError, "int is no stream"),
+    "a number for a stream": (lambda t: t.launch(stream=7), TypeError, "int is not a stream"),
     "a stream of another protocol": (
         lambda t: t.launch(stream=OfTomorrow()), ValueError, "version 1",
     ),
@@ -154,7 +154,7 @@ WRONG = {
     "a wait for a closed event": (
         lambda t: t.stream.wait(t.closed_event), ClosedError, "event is closed",
     ),
-    "a wait for a number": (lambda t: t.stream.wait(5), TypeError, "int is no stream"),
+    "a wait for a number": (lambda t: t.stream.wait(5), TypeError, "int is not a stream"),
     "a record of a closed event": (
         lambda t: t.stream.record(t.closed_event), ClosedError, "event is closed",
     ),

@@ -155,6 +155,6 @@ def test_a_driver_with_no_device_counts_as_none():
 )
 def test_a_setting_that_makes_no_sense_is_one_line_that_names_it(variable, value):
     told = run_warm(ASK, 60, **{"CUDASYNC_DEVICE": "soft", variable: value}).out
-    assert told.startswith("error: CUDASYNC_SOFTGPU_... in the environment:")
+    assert told.startswith("error: wrong setting of the software GPU")
     assert repr(value) in told or value in told
     assert told.count("\n") == 1

@@ -92,9 +92,9 @@ def test_a_store_goes_on_from_the_states_in_a_file(name, tmp_path):
 
 def test_unknown_names_and_settings_are_refused():
     store = cs.kvstore.create()
-    with pytest.raises(ValueError, match="optimizers are sgd"):
+    with pytest.raises(ValueError, match="choose from sgd"):
         store.set_optimizer("sdg")
-    with pytest.raises(TypeError, match="no momentum"):
+    with pytest.raises(TypeError, match="no setting momentum"):
         store.set_optimizer("adam", momentum=0.9)
     with pytest.raises(ValueError, match="finite"):
         store.set_optimizer("adam", learning_rate=float("nan"))

@@ -68,7 +68,7 @@ def plans(comm):
     """If the ranks' plans differ, all ranks get an error."""
     names = ("a", "b") if comm.rank else ("b", "a")
     weights = {name: xp.zeros((3,), device=comm.devices[0]) for name in names}
-    with pytest.raises(ValueError, match="rank 0 do not plan the same"):
+    with pytest.raises(ValueError, match="rank 0 have different plans"):
         DataParallel(weights, comm)
 
 

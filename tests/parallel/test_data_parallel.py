@@ -225,7 +225,7 @@ def test_a_failed_gradient_poisons_its_bucket_alone(comm):
         (lambda dp, g: dp.ready("first", g[:2]), ValueError, "each rank"),
         (lambda dp, g: dp.ready("first", [each[:2] for each in g]), ValueError, "shape"),
         (lambda dp, g: dp.ready("first", g[::-1]), ValueError, "to_device"),
-        (lambda dp, g: dp.ready("first", g[0], rank=3), ValueError, "no rank"),
+        (lambda dp, g: dp.ready("first", g[0], rank=3), ValueError, "not a rank"),
         (lambda dp, g: dp.ready("first", [xp.astype(x, np.int32) for x in g]), TypeError, "int32"),
         (lambda dp, g: (dp.ready("first", g), dp.ready("first", g)), ValueError, "finish"),
         (lambda dp, g: (dp.ready("first", g), dp.no_sync().__enter__()), ValueError, "begun"),
@@ -267,7 +267,7 @@ def test_parameters_that_do_not_fit_are_refused(comm):
         DataParallel([full(comm, 0)[:2]], comm)
     with pytest.raises(TypeError, match="mean takes floats"):
         DataParallel([full(comm, 0, dtype=np.int32)], comm)
-    with pytest.raises(TypeError, match="float16 is for floats"):
+    with pytest.raises(TypeError, match="float16 compresses floats"):
         DataParallel([full(comm, 0, dtype=np.int32)], comm, op="sum", hook=as_float16).ready(
             0, full(comm, 0, dtype=np.int32)
         )

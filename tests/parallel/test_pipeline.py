@@ -141,13 +141,13 @@ def parts(stages=2):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"stages": parts(1)}, "one stage on each rank"),
+        ({"stages": parts(1)}, "one stage for each rank"),
         ({"schedule": "zigzag"}, "1f1b"),
-        ({"micro_batches": 0}, "one micro-batch and more"),
+        ({"micro_batches": 0}, "micro_batches must be 1 or more"),
         ({"loss": None}, "loss="),
         ({"stages": [parts()[0], Stage(lambda x: (x, x), lambda k, g: g)]}, "takes="),
         ({"micro_batches": "4"}, "micro_batches is an integer"),
-        ({"loss": 3}, "loss= is a function"),
+        ({"loss": 3}, "loss= must be a function"),
         ({"comm": None}, r"distributed\.init"),
     ],
 )
@@ -158,7 +158,7 @@ def test_a_pipeline_that_does_not_fit_is_refused(options, says):
 
 
 def test_a_stage_is_made_of_functions():
-    with pytest.raises(TypeError, match="backward of a stage is a function"):
+    with pytest.raises(TypeError, match="backward of a stage must be a function"):
         Stage(lambda x: (x, x), 4)
 
 
@@ -184,9 +184,9 @@ def test_a_batch_that_does_not_fit_is_refused(x, target, rows, kind):
 @pytest.mark.parametrize(
     ("stage", "name", "function", "says"),
     [
-        (0, "forward", lambda x: x, "forward of a stage gives a pair"),
+        (0, "forward", lambda x: x, "forward of a stage must return a pair"),
         (1, "backward", lambda kept, gradient: None, "gradient of its x"),
-        (None, "loss", lambda y, target: y, "loss gives a pair"),
+        (None, "loss", lambda y, target: y, "loss must return a pair"),
     ],
 )
 def test_what_the_functions_should_return_is_told(stage, name, function, says):

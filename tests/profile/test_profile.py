@@ -174,7 +174,10 @@ def test_an_op_that_failed_is_there_without_times():
 def test_what_was_not_pushed_inside_is_refused():
     with cs.Engine() as engine:
         op = engine.push(lambda: None)
-        with cs.profile() as profile, pytest.raises(ValueError, match="once its block is left"):
+        with (
+            cs.profile() as profile,
+            pytest.raises(ValueError, match="incomplete inside its block"),
+        ):
             profile.why(op)
         with pytest.raises(ValueError, match="was not pushed"):
             profile.why(op)
@@ -224,7 +227,10 @@ def test_a_worker_is_idle_for_the_pusher_until_the_push_and_then_to_begin():
         return made
 
     (place,) = places([op(1, 0.0, 10.0, 20.0), op(2, 60.0, 90.0, 100.0)])
-    assert place.reasons == {"waits for the pusher": 40.0, "waits to begin what is ready": 30.0}
+    assert place.reasons == {
+        "waits for the pushing thread": 40.0,
+        "waits before starting ready work": 30.0,
+    }
     assert place.idle_us == 70.0
 
 

@@ -86,7 +86,7 @@ def test_a_line_is_of_one_block(terminal):
         line = cs.progress(engine, file=terminal.file)
         with line:
             pass
-        with pytest.raises(ValueError, match="of one block"):
+        with pytest.raises(ValueError, match="covers one block"):
             line.__enter__()
 
 

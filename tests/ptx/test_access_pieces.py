@@ -71,7 +71,7 @@ BEYOND = {
     "a constant": ("st.global.b32 [4096], 0;", "cannot be traced"),
     "nothing": ("st.global.b32 [%d7], 0;", "cannot be traced"),
     "a product": ("mul.lo.s64 %d5, %d0, 3; st.b32 [%d5], 0;", "cannot be traced"),
-    "a call of other code": ("call f;", "code that is not here (`f`)"),
+    "a call of other code": ("call f;", "code that is not in this text (`f`)"),
     "a texture": ("tex.1d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d0, {%f5}];", "a handle of `tex`"),
     "a tensor map": (
         "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes"

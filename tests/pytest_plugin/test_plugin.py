@@ -166,7 +166,7 @@ def test_too_many(gpus):
     )
     done = run_tests(tmp_path, "-rs")
     assert counts(done) == {"passed": 2, "skipped": 1}, done.out
-    assert "needs 100 devices of" in done.out
+    assert "needs 100 devices, found" in done.out
 
 
 @pytest.mark.skipif("sys.platform != 'linux'", reason="no such device")
@@ -191,10 +191,10 @@ def test_under_xdist_all_seeds_are_run_and_what_failed_is_told(folder):
 def test_what_makes_no_sense_is_refused_before_any_test(folder):
     refused = {
         ("--gpu-explore", "test_it.py"): "write --gpu-explore=NUMBER",
-        ("--gpu-schedules=0",): "no number above 0",
+        ("--gpu-schedules=0",): "not a number above 0",
         ("--gpu-schedules=2", "--gpu-explore"): "at a time",
-        ("--gpu-check=race", "--gpu-explore"): "goes with --gpu-schedules",
-        ("--gpu-check=rice",): "none of mem, race",
+        ("--gpu-check=race", "--gpu-explore"): "use --gpu-schedules",
+        ("--gpu-check=rice",): "choose from mem, race",
         ("--gpu-replay=7",): "seed=N or order=",
     }
     for done, says in zip(run_each(folder, *refused), refused.values(), strict=True):

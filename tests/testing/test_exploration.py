@@ -256,7 +256,7 @@ def test_one_exploration_at_a_time():
 
 
 def test_less_than_one_order_is_refused():
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="give 1 or more orders"):
         explore(fork_and_join, most=0)
 
 

@@ -109,5 +109,5 @@ def test_a_host_latch_holds_threads_until_released():
 
 
 def test_a_host_latch_that_nobody_releases_gives_up():
-    with pytest.raises(TimeoutError, match="nobody released"):
+    with pytest.raises(TimeoutError, match="no thread released"):
         HostLatch(deadline_s=0.01).wait()

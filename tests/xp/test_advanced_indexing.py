@@ -193,8 +193,8 @@ def test_what_can_be_known_is_refused_before_anything_is_pushed():
     x = xp.zeros((3, 4))
     before = x.numpy()
     for index, error, words in [
-        (np.array([3]), IndexError, "index 3 is beyond axis 0"),
-        ((slice(None), [-5]), IndexError, "index -5 is beyond axis 1"),
+        (np.array([3]), IndexError, "index 3 is outside axis 0"),
+        ((slice(None), [-5]), IndexError, "index -5 is outside axis 1"),
         (xp.asarray([0.0]), TypeError, "integers or bool"),
         (xp.asarray([True]), IndexError, "mask of shape"),
         ((xp.asarray([0]), 0, 0), IndexError, "3 indices"),
@@ -206,7 +206,7 @@ def test_what_can_be_known_is_refused_before_anything_is_pushed():
             x[index]
         with pytest.raises(error, match=words):
             x[index] = 1.0
-    with pytest.raises(IndexError, match="no elements"):
+    with pytest.raises(IndexError, match="no index is valid"):
         x[:0][xp.asarray([0])]
     with pytest.raises(ValueError, match="share memory"):
         xp.broadcast_to(x, (2, 3, 4))[xp.asarray([0])] = 1.0
@@ -241,5 +241,5 @@ def test_differences_are_numpys(device):
     found = xp.diff(x, axis=1, prepend=x[:, :1], append=x[:, 2:])
     expected = np.diff(HOST, axis=1, prepend=HOST[:, :1], append=HOST[:, 2:])
     assert same_bits(found.numpy(), expected)
-    with pytest.raises(ValueError, match="0 and more"):
+    with pytest.raises(ValueError, match="0 or more"):
         xp.diff(x, n=-1)

@@ -174,14 +174,14 @@ def test_numbers_decide_and_one_function_calls_another():
 MISTAKES = {
     "asks for a value": (lambda x: x if x > 0 else -x, TypeError, "xp.where"),
     "asks for a number": (lambda x: x * float(x), TypeError, "xp.where"),
-    "takes a part": (lambda x: x[0], TypeError, "no parts"),
+    "takes a part": (lambda x: x[0], TypeError, "one element at a time"),
     "asks for the shape": (lambda x: x / x.shape[0], AttributeError, "no 'shape'"),
     "reduces": (lambda x: x - xp.max(x), TypeError, "call max outside"),
     "multiplies matrices": (lambda x: x @ x, TypeError, "before the call"),
     "returns nothing": (lambda x: None, TypeError, "returned NoneType"),
     "returns a number": (lambda x: 3, TypeError, "returned int"),
     "mixes kinds": (lambda x: x + xp.astype(x, xp.int32), TypeError, "astype"),
-    "writes": (lambda x: xp.add(x, 1, out=xp.zeros(2)), TypeError, "writes nowhere"),
+    "writes": (lambda x: xp.add(x, 1, out=xp.zeros(2)), TypeError, "cannot write to arrays"),
     "raises": (lambda x: 1 / 0, ZeroDivisionError, "division"),
 }
 
@@ -199,9 +199,9 @@ def test_wrong_arguments_are_said():
     with pytest.raises(TypeError, match="takes a function"):
         cs.elementwise(3)
     double = cs.elementwise(lambda x: x * 2)
-    with pytest.raises(TypeError, match="hashed"):
+    with pytest.raises(TypeError, match="hashable"):
         double([1, 2])
-    with pytest.raises(ValueError, match="of one device"):
+    with pytest.raises(ValueError, match="on one device"):
         cs.elementwise(lambda x, y: x + y)(xp.zeros(2), xp.zeros(2, device="cpu"))
 
     def doubles(x):

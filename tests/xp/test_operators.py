@@ -81,9 +81,9 @@ def test_a_value_that_is_no_single_one_is_refused():
     for ask in (float, int, complex):
         with pytest.raises(TypeError, match=r"one element.*\(2,\)"):
             ask(x)
-    with pytest.raises(ValueError, match="neither true nor false"):
+    with pytest.raises(ValueError, match="has no truth value"):
         bool(x)
-    with pytest.raises(TypeError, match="no dimensions"):
+    with pytest.raises(TypeError, match="0 dimensions"):
         operator.index(cs.array(1.0))
     with pytest.raises(ValueError, match="copy=False"):
         np.asarray(x, copy=False)
@@ -148,7 +148,7 @@ def test_assignment_writes_a_view_in_order():
     ("index", "value", "error", "says"),
     [
         (0, 1.5, TypeError, "cast the array"),
-        (0, np.float32(1), TypeError, "no dtype in common"),
+        (0, np.float32(1), TypeError, "no common dtype"),
         (slice(None), [1, 2], ValueError, "do not broadcast"),
         (slice(None), 1 << 40, OverflowError, "does not fit int32"),
     ],
@@ -165,9 +165,9 @@ def test_transposes_are_views():
     assert x.T.ptr == x.ptr
     assert x.T.numpy().tolist() == [[0, 3], [1, 4], [2, 5]]
     assert xp.reshape(x, (1, 2, 3)).mT.shape == (1, 3, 2)
-    with pytest.raises(ValueError, match="two dimensions"):
+    with pytest.raises(ValueError, match="T takes 2 dimensions"):
         _ = x[0].T
-    with pytest.raises(ValueError, match="two dimensions"):
+    with pytest.raises(ValueError, match="2 or more dimensions"):
         _ = x[0].mT
 
 

@@ -148,7 +148,7 @@ def test_what_is_apart_is_written_without_a_copy():
 WRONG = [
     (lambda x, out: xp.matmul(x, x, out=xp.astype(out, xp.float64)), TypeError, "gives float32"),
     (lambda x, out: xp.matmul(x, x, out=out[0]), ValueError, "gives shape"),
-    (lambda x, out: xp.matmul(x, x, out=out.numpy()), TypeError, "goes into an array"),
+    (lambda x, out: xp.matmul(x, x, out=out.numpy()), TypeError, "must be an array"),
     (lambda x, out: xp.sum(x, axis=0, out=out), ValueError, r"gives shape \(4,\)"),
     (lambda x, out: xp.argmax(x, axis=0, out=out[0]), TypeError, "gives int64"),
     (lambda x, out: xp.var(x, axis=0, out=out), ValueError, r"gives shape \(4,\)"),

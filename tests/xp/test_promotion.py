@@ -28,7 +28,7 @@ def test_two_dtypes_promote_as_in_numpy_or_not_at_all():
         if is_in_the_tables(first, second):
             assert xp.result_type(first, second) == np.promote_types(first, second)
         else:
-            with pytest.raises(TypeError, match=r"no dtype in common.*astype"):
+            with pytest.raises(TypeError, match=r"no common dtype.*astype"):
                 xp.result_type(first, second)
 
 
@@ -123,5 +123,5 @@ def test_astype_returns_the_array_itself_only_where_it_may():
 @pytest.mark.parametrize("dtype", ["complex64", "U3", "datetime64[s]", "O"])
 def test_other_dtypes_are_refused_by_name(dtype):
     wrong = NotImplementedError if dtype == "complex64" else TypeError
-    with pytest.raises(wrong, match=r"do not compute"):
+    with pytest.raises(wrong, match=r"cannot compute|complex numbers"):
         xp.zeros(3, dtype=dtype)

@@ -168,7 +168,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_pushed():
         xp.sort(x, axis=2)
     with pytest.raises(ValueError, match="give axis="):
         xp.take(x, xp.asarray([0]))
-    with pytest.raises(TypeError, match="integer arrays as indices"):
+    with pytest.raises(TypeError, match="integer indices"):
         xp.take(x, x[0], axis=0)
     with pytest.raises(IndexError, match="no elements to take"):
         xp.take(x[:0], xp.asarray([0]), axis=0)
@@ -176,5 +176,5 @@ def test_what_makes_no_sense_is_refused_before_anything_is_pushed():
         xp.searchsorted(xp.ones(2), xp.ones(2, device="cpu"))
     with pytest.raises(ValueError, match="'middle'"):
         xp.searchsorted(x[0], x, side="middle")
-    with pytest.raises(ValueError, match="one dimension and more"):
+    with pytest.raises(ValueError, match="1 or more dimensions"):
         xp.nonzero(x[0, 0])

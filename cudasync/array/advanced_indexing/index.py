@@ -60,7 +60,7 @@ class Picked:
         except ValueError as error:
             raise IndexError(f"the arrays of an index do not broadcast: {error}") from None
         if math.prod(shape) and not all(lengths):
-            raise IndexError(f"an array of shape {self.view.shape} has no elements at an index")
+            raise IndexError(f"an array of shape {self.view.shape} is empty, so no index is valid")
         return found, lengths
 
 
@@ -131,15 +131,17 @@ def _axes_taken(item: Any) -> int:
 def _fits(item: Any, shape: tuple[int, ...], axis: int) -> None:
     """Check the array of an index against the axes of these lengths."""
     if item.dtype.kind not in "biu":
-        raise TypeError(f"an index is of integers or bool, not {item.dtype}: cast by xp.astype")
+        raise TypeError(
+            f"an index array must be of integers or bool, not {item.dtype}: cast with xp.astype"
+        )
     if item.dtype.kind == "b":
         if item.shape != shape:
-            raise IndexError(f"a mask of shape {item.shape} is for another shape than {shape}")
+            raise IndexError(f"a mask of shape {item.shape} does not fit shape {shape}")
     elif not hasattr(type(item), "__cudasync_plan__") and item.size:
         (length,) = shape
         for index in (int(item.min()), int(item.max())):
             if not -length <= index < length:
-                raise IndexError(f"index {index} is beyond axis {axis} of length {length}")
+                raise IndexError(f"index {index} is outside axis {axis} of length {length}")
 
 
 def _on_device(item: Any, x: Any, upload: Callable[..., Any]) -> Any:
@@ -147,8 +149,8 @@ def _on_device(item: Any, x: Any, upload: Callable[..., Any]) -> Any:
         return upload(np.asarray(item), device=x.device)
     if item.layout.device != x.layout.device:
         raise ValueError(
-            f"the array is of {x.layout.device!r}, its index of {item.layout.device!r}: "
-            "move one by x.to_device(...)"
+            f"the array is on {x.layout.device!r}, its index on {item.layout.device!r}: "
+            "move one with x.to_device(...)"
         )
     # A mask without dimensions indexes an axis of length 1 that is added for it.
     return item[None] if item.dtype.kind == "b" and not item.ndim else item

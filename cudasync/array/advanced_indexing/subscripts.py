@@ -38,10 +38,10 @@ def get(x: Any, index: Any, frame: FrameType, upload: Callable[..., Any]) -> Any
 def put(x: Any, index: Any, value: Any, frame: FrameType, upload: Callable[..., Any]) -> None:
     """Write `value`, which broadcasts, to these elements; of equal indices the last one counts."""
     if x.is_read_only:
-        raise ValueError("the array that is assigned to is read-only: give x.copy()")
+        raise ValueError("the assigned array is read-only: use x.copy()")
     chosen = picked(x, index, upload)
     if not chosen.view.layout.is_at_own_place():
-        raise ValueError("elements of the array that is assigned to share memory: give x.copy()")
+        raise ValueError("elements of the assigned array share memory: use x.copy()")
     dtype = supported(x.dtype)
     value = accepted(value, dtype, x.device, upload)
     if chosen.is_mask and not getattr(value, "shape", ()):

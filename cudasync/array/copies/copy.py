@@ -123,15 +123,15 @@ def _copy_first(
     flat = []
     for side, role in ((target, "target"), (source, "source")):
         if not hasattr(side, "dtype") or not hasattr(side, "reshape"):
-            raise TypeError(f"count= is of arrays, and {role} is a {type(side).__name__}")
+            raise TypeError(f"count= needs arrays, but {role} is a {type(side).__name__}")
         seen_as = Side(_on_host(seen(side)), role)
         if not seen_as.is_contiguous:
-            raise ValueError(f"{role} is not C-contiguous: count= would skip what lies between")
+            raise ValueError(f"{role} is not C-contiguous: count= needs contiguous arrays")
         flat.append(side.reshape(-1))
     first = operator.index(count)
     most = min(each.size for each in flat)
     if not 0 <= first <= most:
-        raise ValueError(f"count is {first}, and the smaller array has {most} elements")
+        raise ValueError(f"count is {first}, but the smaller array has {most} elements")
     op = copy(flat[0][:first], flat[1][:first], name=name, priority=priority)
     node: Any = op
     if node.__class__ is Node and node.transfer is not None:

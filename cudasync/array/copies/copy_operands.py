@@ -49,7 +49,7 @@ class Side:
             self.handle: Any = thing
             contiguous, self.strides = thing.flags.c_contiguous, thing.strides
             if role == "target" and not thing.flags.writeable:
-                raise ValueError("the target of the copy is read-only")
+                raise ValueError("the target of the copy is read-only: give a writable array")
         elif isinstance(thing, (Array, ForeignArray)):
             self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.nbytes
             self.device, contiguous = thing.device, thing.is_contiguous
@@ -58,7 +58,7 @@ class Side:
                 self.strides = thing.strides
             self.handle = DeviceBytes(thing.ptr, thing.nbytes, thing.device)
             if role == "target" and thing.is_read_only:
-                raise ValueError("the target of the copy is read-only")
+                raise ValueError("the target of the copy is read-only: give a writable array")
         elif isinstance(thing, DeviceView):
             self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.size_bytes
             self.device, contiguous = thing.device, True
@@ -73,7 +73,9 @@ class Side:
             )
         self.is_contiguous = contiguous
         if not contiguous and isinstance(thing, ForeignArray):
-            raise ValueError(f"the {role} of the copy, another library's, is not contiguous")
+            raise ValueError(
+                f"the {role} of the copy, an array of another library, is not contiguous"
+            )
 
     @property
     def region(self) -> Region:
@@ -109,7 +111,7 @@ def raise_unless_alike(to: Side, of: Side) -> None:
     if to.shape is not None and of.shape is not None and to.shape != of.shape:
         raise ValueError(f"cannot copy shape {of.shape} to shape {to.shape}")
     if to.dtype is not None and of.dtype is not None and to.dtype != of.dtype:
-        raise TypeError(f"cannot copy {of.dtype} to {to.dtype}; cast first")
+        raise TypeError(f"cannot copy {of.dtype} to {to.dtype}: cast first")
     if to.nbytes != of.nbytes:
         raise ValueError(f"cannot copy {of.nbytes} bytes to {to.nbytes} bytes")
 

@@ -42,7 +42,7 @@ def promoted(first: DType, second: DType) -> DType:
         if unsigned.itemsize in _SIGNED:
             return _SIGNED[unsigned.itemsize]
     raise TypeError(
-        f"{first} and {second} have no dtype in common; cast one: xp.astype(x, xp.{_hint(*kinds)})"
+        f"{first} and {second} have no common dtype: cast one with xp.astype(x, xp.{_hint(*kinds)})"
     )
 
 
@@ -56,8 +56,8 @@ def goes_with(dtype: DType, scalar: type) -> None:
     if kinds is None or dtype.kind not in kinds:
         instead = "bool" if scalar is bool else "float32" if scalar is float else "int8"
         raise TypeError(
-            f"an array of {dtype} and a Python {scalar.__name__} do not go together; "
-            f"cast the array: xp.astype(x, xp.{instead})"
+            f"an array of {dtype} and a Python {scalar.__name__} do not go together: cast the "
+            f"array with xp.astype(x, xp.{instead})"
         )
 
 
@@ -73,7 +73,8 @@ def in_range(dtype: DType, scalar: Scalar) -> None:
         except OverflowError:
             bits = scalar.bit_length()
             raise OverflowError(
-                f"an integer of {bits} bits does not fit {dtype}: give float('inf') or another one"
+                f"an integer of {bits} bits does not fit {dtype}: give a smaller number or "
+                f"float('inf')"
             ) from None
 
 
@@ -112,7 +113,7 @@ def can_cast(from_: Any, to: DTypeLike, /) -> bool:
 
 def _dtype_of(thing: Any) -> Any:
     if type(thing) is complex:
-        raise NotImplementedError("arrays do not compute with complex numbers")
+        raise NotImplementedError("complex numbers are not supported: keep two arrays of floats")
     return getattr(thing, "dtype", thing)
 
 
@@ -123,7 +124,9 @@ def default_dtype(value: Scalar) -> DType:
         if isinstance(value, np.generic):
             return supported(value.dtype)
         if type(value) is complex:
-            raise NotImplementedError("arrays do not compute with complex numbers")
+            raise NotImplementedError(
+                "complex numbers are not supported: keep two arrays of floats"
+            )
         raise TypeError(f"an array holds numbers, not {type(value).__name__}")
     in_range(found, value)
     return found

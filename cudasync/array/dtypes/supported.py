@@ -54,10 +54,10 @@ def supported(dtype: DTypeLike) -> DType:
         return kind.newbyteorder("=")
     if kind.kind == "c":
         raise NotImplementedError(
-            f"{kind}: arrays do not compute with complex numbers; keep two arrays of floats"
+            f"{kind}: complex numbers are not supported: keep two arrays of floats"
         )
     names = ", ".join(each.name for each in ALL)
-    raise TypeError(f"arrays do not compute with {kind}; they do with {names}")
+    raise TypeError(f"arrays cannot compute with {kind}: use {names}")
 
 
 def isdtype(dtype: DTypeLike, kind: DTypeLike | str | tuple[DTypeLike | str, ...]) -> bool:

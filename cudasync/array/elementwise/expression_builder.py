@@ -47,7 +47,7 @@ def common_dtype(operands: Sequence[Operand]) -> DType:
     strong = [_dtype_of(each) for each in operands if not isinstance(each, type)]
     weak = [each for each in operands if isinstance(each, type)]
     if not strong:
-        raise TypeError("an operation takes at least one array")
+        raise TypeError("an operation needs at least one array: make one with xp.asarray(...)")
     return promotion.common(strong, weak)
 
 
@@ -65,7 +65,7 @@ def call(function: Function, operands: Sequence[Operand]) -> Expression:
     if function.selects:
         if operands[0] is not bool and _dtype_of(operands[0]) != BOOL:
             raise TypeError(
-                f"the condition of {function.name} is an array of bool, not of "
+                f"the condition of {function.name} must be an array of bool, not "
                 f"{_dtype_of(operands[0])}: write a comparison"
             )
         dtypes[0] = BOOL
@@ -81,7 +81,7 @@ def clip(operands: Sequence[Operand], *, has_low: bool, has_high: bool) -> Expre
     function = FUNCTIONS["maximum"]
     function.accept(dtype)
     if common_dtype(operands) != dtype:
-        raise TypeError(f"the bounds of clip do not fit {dtype}: cast x by xp.astype first")
+        raise TypeError(f"the bounds of clip do not fit {dtype}: cast x with xp.astype first")
     tree = leaf(0, operands[0], dtype)
     bounds = [leaf(i, each, dtype) for i, each in enumerate(operands[1:], 1)]
     if has_low:

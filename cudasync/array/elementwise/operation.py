@@ -137,9 +137,11 @@ def kind_of(operand: Any, name: str) -> Operand:
     if isinstance(operand, np.generic):
         return Number(supported(operand.dtype))
     if type(operand) is complex:
-        raise NotImplementedError("arrays do not compute with complex numbers")
+        raise NotImplementedError("complex numbers are not supported: keep two arrays of floats")
     if isinstance(operand, np.ndarray):
-        raise TypeError(f"{name} takes our arrays and numbers: make an array by xp.asarray(...)")
+        raise TypeError(
+            f"{name} takes cudasync's arrays and numbers: make an array with xp.asarray(...)"
+        )
     raise NotAnOperand(f"{name} takes arrays and numbers, not {described(operand)}")
 
 
@@ -147,17 +149,17 @@ def _on_one_device(layouts: Sequence[Layout], name: str) -> None:
     for each in layouts:
         if each.device != layouts[0].device:
             raise ValueError(
-                f"{name} takes arrays of one device, not of {layouts[0].device!r} and "
-                f"{each.device!r}: move one by x.to_device(...)"
+                f"{name} takes arrays on one device, not on {layouts[0].device!r} and "
+                f"{each.device!r}: move one with x.to_device(...)"
             )
 
 
 def writable(target: Any, name: str) -> None:
     """TypeError unless it is an array of ours, ValueError if it must not be written."""
     if not hasattr(type(target), "__cudasync_plan__"):
-        raise TypeError(f"the result of {name} goes into an array, not {described(target)}")
+        raise TypeError(f"out= of {name} must be an array, not {described(target)}")
     if target.is_read_only:
-        raise ValueError(f"the array for the result of {name} is read-only: give x.copy()")
+        raise ValueError(f"the out= array of {name} is read-only: give x.copy()")
 
 
 def fits(target: Any, dtype: DType, shape: tuple[int, ...], name: str) -> None:
@@ -165,12 +167,12 @@ def fits(target: Any, dtype: DType, shape: tuple[int, ...], name: str) -> None:
     if elements share memory."""
     if dtype != target.dtype:
         raise TypeError(
-            f"{name} gives {dtype} here, the array for it is of {target.dtype}: cast by xp.astype"
+            f"{name} gives {dtype} here, the out= array has {target.dtype}: cast with xp.astype"
         )
     if shape != target.shape:
-        raise ValueError(f"{name} gives shape {shape} here, the array for it has {target.shape}")
+        raise ValueError(f"{name} gives shape {shape} here, the out= array has {target.shape}")
     if not target.layout.is_at_own_place():
-        raise ValueError(f"elements of the array for the result of {name} share memory")
+        raise ValueError(f"elements of the out= array of {name} share memory: give x.copy()")
 
 
 def _same(operands: Sequence[Operand]) -> Expression:

@@ -21,8 +21,8 @@ def check_target(target: Any, device: Any, name: str) -> None:
     target.form.raise_if_over()
     if target.device != device:
         raise ValueError(
-            f"{name} takes arrays of one device, not of {device!r} and {target.device!r}: give "
-            "an array for the result there, or move the others by x.to_device(...)"
+            f"{name} takes arrays on one device, not on {device!r} and {target.device!r}: give "
+            "an out= array there, or move the operands with x.to_device(...)"
         )
 
 

@@ -48,8 +48,8 @@ class Function:
         """Raise TypeError unless operands may have this dtype, once they are promoted."""
         if dtype.kind not in self.takes:
             raise TypeError(
-                f"{self.name} takes {self._taken()}, not {dtype}: "
-                f"cast by xp.astype(x, xp.{self._instead(dtype)})"
+                f"{self.name} takes {self._taken()}, not {dtype}: cast with xp.astype(x, "
+                f"xp.{self._instead(dtype)})"
             )
 
     def _taken(self) -> str:

@@ -61,8 +61,8 @@ class Elementwise:
             known = self._known.get(key)
         except TypeError:
             raise TypeError(
-                f"{self.__name__} takes arrays, as xp.asarray(...) makes them, and what can be "
-                "hashed, such as numbers"
+                f"{self.__name__} takes arrays of xp.asarray(...) and hashable values, such as "
+                f"numbers"
             ) from None
         if known is None:
             if len(self._known) >= _MOST_SIGNATURES:
@@ -88,7 +88,10 @@ class Elementwise:
         frame: FrameType,
     ) -> Any:
         if is_tuple:
-            raise TypeError(f"{self.__name__} has {len(outputs)} results: out= takes that of one")
+            raise TypeError(
+                f"{self.__name__} has {len(outputs)} results, and out= takes one "
+                f"result: leave out= out"
+            )
         outputs[0].operation.into(_operands(outputs[0], arrays), out, frame)
         return out
 
@@ -112,11 +115,11 @@ class Elementwise:
         for each in results:
             if not isinstance(each, Tracer) or each.trace is not trace:
                 raise TypeError(
-                    f"{self.__name__} returned {type(each).__name__}, which it did not compute "
-                    "from its arrays"
+                    f"{self.__name__} returned {type(each).__name__}, which is not computed from "
+                    f"its arrays"
                 )
         if not results:
-            raise TypeError(f"{self.__name__} returned nothing")
+            raise TypeError(f"{self.__name__} returned nothing: return an array")
         return tuple(self._output(each.tree, trace, len(arrays)) for each in results), is_tuple
 
     def _output(self, tree: Expression, trace: Trace, count: int) -> _Output:

@@ -73,20 +73,21 @@ class Tracer:
         """The function to call in place of a plan, if an operand is a tracer."""
         if target is not None:
             raise TypeError(
-                f"{operation.name}: an elementwise function writes nowhere; call it with out="
+                f"{operation.name}: an elementwise function cannot write to arrays: call it with "
+                f"out="
             )
         return lambda operands, frame: _applied(operation, operands)
 
     def _no_value(self, *_: object) -> NoReturn:
         raise TypeError(
-            "an elementwise function is traced once for all values: it cannot ask for one; "
-            "choose element by element with xp.where(condition, x, y)"
+            "an elementwise function is traced without values, so it cannot branch on one: use "
+            "xp.where(condition, x, y)"
         )
 
     def _no_part(self, *_: object) -> NoReturn:
         raise TypeError(
-            "an elementwise function works on one element at a time and has no parts: index before "
-            "the call, or reduce behind it"
+            "an elementwise function sees one element at a time: index before the call, reduce "
+            "after it"
         )
 
     __bool__ = __float__ = __int__ = __index__ = __complex__ = _no_value
@@ -95,7 +96,7 @@ class Tracer:
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
             f"an array in an elementwise function has no {name!r}: it is traced for all shapes, "
-            "and has a dtype and operators"
+            f"and only has a dtype and operators"
         )
 
     def __repr__(self) -> str:
@@ -112,7 +113,9 @@ def _applied(operation: Operation, operands: tuple[Any, ...]) -> Tracer:
     """The operation as part of the expression."""
     traces = {id(each.trace): each.trace for each in operands if isinstance(each, Tracer)}
     if len(traces) > 1:
-        raise TypeError(f"{operation.name} mixes arrays of two elementwise functions")
+        raise TypeError(
+            f"{operation.name} mixes arrays of two elementwise functions: pass them as arguments"
+        )
     (trace,) = traces.values()
     kinds = [e.dtype if isinstance(e, Tracer) else kind_of(e, operation.name) for e in operands]
     tree = operation.build(kinds)
@@ -133,7 +136,7 @@ def _applied(operation: Operation, operands: tuple[Any, ...]) -> Tracer:
             count += 1
     if count > MOST_LEAVES:
         raise ValueError(
-            f"the function reads its operands in {count} places, at most {MOST_LEAVES} make a "
-            "kernel: split it into two"
+            f"the function reads its operands in {count} places, at most {MOST_LEAVES} fit in a "
+            f"kernel: split it into two"
         )
     return Tracer(trace, substitute(tree, inner), count)

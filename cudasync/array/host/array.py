@@ -43,10 +43,10 @@ class HostArray(Array):
 
     @property
     def __cuda_array_interface__(self) -> NoReturn:
-        raise AttributeError("an array on the CPU is no memory of a device")
+        raise AttributeError("an array on the CPU is not device memory: use x.to_device(0)")
 
     def __cudasync_memory__(self, stream: Any) -> NoReturn:
-        raise TypeError(f"{outline(self)} is no memory of a device: use x.to_device(0)")
+        raise TypeError(f"{outline(self)} is not device memory: use x.to_device(0)")
 
     def __dlpack__(
         self,
@@ -104,7 +104,7 @@ class HostArray(Array):
         """A copy on a device, an ordinal or `cs.Device`; the array itself for "cpu". Does not
         wait."""
         if stream is not None:
-            raise ValueError("to_device is ordered by the engine and takes no stream: leave it out")
+            raise ValueError("the engine orders to_device: leave stream= out")
         if device == CPU:
             return self
         source = self if self.is_contiguous else self.copy()
@@ -133,7 +133,9 @@ class ReadOnlyHostArray(HostArray):
 def new_on_host(shape: tuple[int, ...], dtype: DType) -> HostArray:
     """An uninitialised array on the CPU. TypeError for a dtype of Python objects."""
     if dtype.hasobject:
-        raise TypeError(f"dtype {dtype} has no fixed size; an array cannot hold it")
+        raise TypeError(
+            f"dtype {dtype} has no fixed size, so an array cannot hold it: give another dtype"
+        )
     layout = contiguous(HostArray, dtype, shape, CPU)
     made: HostArray = result_over(bytes_for(layout), layout)
     return made

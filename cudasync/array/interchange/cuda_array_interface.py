@@ -49,7 +49,8 @@ class ForeignArray:
         self.owner = owner
         if interface.get("mask") is not None:
             raise ValueError(
-                f"the {type(owner).__name__} is a masked array; the mask would be lost"
+                f"the {type(owner).__name__} is a masked array, and the mask would be lost: give "
+                f"its data"
             )
         self.shape = tuple(interface["shape"])
         self.dtype = np.dtype(interface["typestr"])

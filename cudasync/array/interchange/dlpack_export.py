@@ -44,10 +44,12 @@ def export(
     is_versioned = max_version is not None and max_version[0] >= 1
     flags = (READ_ONLY if array.is_read_only else 0) | (IS_COPIED if copy else 0)
     if array.is_read_only and not copy and not is_versioned:
-        raise BufferError("the array is read-only, which DLPack can say from version 1.0 on only")
+        raise BufferError(
+            "the array is read-only, and DLPack before 1.0 cannot say so: give x.copy()"
+        )
     element_type(array.dtype)
     if any(stride % array.dtype.itemsize for stride in array.strides):
-        raise BufferError(f"strides of {array.strides} bytes are no multiples of an element")
+        raise BufferError(f"strides of {array.strides} bytes are not multiples of an element")
     to = _consumer(array, stream)
     if copy:
         array = array.copy()
@@ -78,8 +80,8 @@ def _consumer(array: Array, stream: Any) -> Stream | None:
         return None
     if handle <= 0:
         raise ValueError(
-            f"stream={handle}: DLPack knows -1 (no order), 1 (the legacy default stream), "
-            "2 (the per-thread one) and handles"
+            f"stream={handle}: DLPack takes -1 (no order), 1 (the legacy default stream), 2 (the "
+            f"per-thread default stream) or a handle"
         )
     return Stream.from_handle(handle, array.device)
 
@@ -90,5 +92,7 @@ def _on_host(
     if stream is not None:
         raise ValueError("an export to the host takes no stream")
     if copy is False:
-        raise BufferError("the array is on a device: on the host it can only be a copy")
+        raise BufferError(
+            "the array is on a device, and the host needs a copy: leave copy=False out"
+        )
     return array.numpy().__dlpack__(max_version=max_version)

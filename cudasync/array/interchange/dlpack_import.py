@@ -133,8 +133,8 @@ def _place(producer: Any) -> tuple[int, int]:
     device_type, ordinal = (int(number) for number in producer.__dlpack_device__())
     if device_type == DLPACK_CUDA_HOST:
         raise BufferError(
-            f"the {type(producer).__name__} is in page-locked host memory: numpy.from_dlpack(...) "
-            "gives an array over it, which copies and ops take as it is"
+            f"the {type(producer).__name__} is in page-locked host memory: use "
+            f"numpy.from_dlpack(...), whose array copies and ops accept"
         )
     if device_type not in (DLPACK_CPU, *SHARED_DEVICES):
         raise BufferError(

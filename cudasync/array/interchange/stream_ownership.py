@@ -106,8 +106,8 @@ def refuse_unless_handed(array: Array, stream: Any) -> None:
     on = as_stream(stream, array.device)
     if not array._allocation.handed.covers(*array.region, on.handle or _LEGACY):
         raise ValueError(
-            f"{outline(array)} is the engine's to order, and the engine does not see what the "
-            "driver layer does: call kernel[grid, block](...) or cs.copy instead, or do this in "
-            "an op, engine.push(..., device=). On a stream of your own: cs.hand_over(x, to=stream) "
-            "before, cs.take_over(x, after=stream) after"
+            f"{outline(array)} belongs to the engine, which does not see work of the driver "
+            f"layer: call kernel[grid, block](...) or cs.copy, or do this in an op, "
+            f"engine.push(..., device=). For your own stream, call cs.hand_over(x, to=stream) "
+            f"before and cs.take_over(x, after=stream) after"
         )

@@ -22,8 +22,8 @@ def kernel_file(name: str) -> Path:
     for place in _PLACES:
         if name and Path(name).name == name and (found := place / f"{name}.ptx").is_file():
             return found
-    known = ", ".join(kernel_names()) or "none: this installation lacks them"
-    raise ValueError(f"no kernel file named {name!r}; there are: {known}")
+    known = ", ".join(kernel_names()) or "none: this installation lacks kernel files"
+    raise ValueError(f"no kernel file is named {name!r}: choose from {known}")
 
 
 def kernel_names() -> list[str]:

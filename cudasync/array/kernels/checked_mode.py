@@ -51,7 +51,7 @@ class Check:
                 continue
             raise ValueError(
                 f"kernel {kernel.name}: argument {index + 1} ({parameter}) is declared {word}, "
-                f"but the PTX says that it is {truth}"
+                f"but the PTX shows {truth}"
             )
 
 

@@ -35,7 +35,9 @@ class Touched:
         written = [seen(each) for each in as_tuple(writes)]
         for each in written:
             if getattr(each, "is_read_only", False):
-                raise ValueError(f"a {type(each).__name__} in writes= is read-only")
+                raise ValueError(
+                    f"a {type(each).__name__} in writes= is read-only: give a writable array"
+                )
         self.kept = (*read, *written)
         self.foreign = [each for each in self.kept if isinstance(each, ForeignArray)]
         variables, regions = resolve(read, "reads")

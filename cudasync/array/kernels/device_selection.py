@@ -41,7 +41,7 @@ def placed(
             if not isinstance(form.device, Device):
                 raise ValueError(
                     f"kernel {kernel.label}: argument {i + 1} ({kernel.parameters[i]}) is memory "
-                    f"of {form.device!r}: give it x.to_device({kernel.device.ordinal})"
+                    f"of {form.device!r}: give x.to_device({kernel.device.ordinal})"
                 )
             if form.device is kernel.device or not is_everywhere(kernel.device, value.ptr):
                 found.setdefault(form.device, i)
@@ -57,7 +57,7 @@ def placed(
         raise ValueError(
             f"kernel {kernel.label}: argument {first + 1} ({kernel.parameters[first]}) is memory "
             f"of {one!r}, argument {second + 1} ({kernel.parameters[second]}) of {other!r}: copy "
-            f"one, x.to_device({one.ordinal}), or say where to run, device={one.ordinal}, if that "
-            "device has peer access to the other"
+            f"one with x.to_device({one.ordinal}), or give device={one.ordinal} if this device "
+            f"has peer access to the other"
         )
     return kernel.on(next(iter(found), kernel.device))

@@ -103,7 +103,9 @@ class Reach:
             if found is not None:
                 rows += [Accessed(each, word.reads, word.writes, word.reason) for each in found]
             elif not word.is_only_kept:
-                unknown = unknown or f"{word.reason} is {address:#x}, which is no memory of ours"
+                unknown = (
+                    unknown or f"{word.reason} is {address:#x}, which is not memory of cudasync"
+                )
         if unknown and touched is None:
             return self._with_everything(accesses, unknown)
         return _with_rows(accesses, rows, touched)

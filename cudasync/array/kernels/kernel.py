@@ -171,8 +171,9 @@ class Kernel(driver.Kernel):
                 does_read, does_write = NARROWED.get(type(argument), inferred)
                 if does_write and getattr(value, "is_read_only", False):
                     raise ValueError(
-                        f"the array for {self.parameters[i].name} is read-only, and {self.name} "
-                        "writes to it as far as is known; if it does not, wrap it in In(...)"
+                        f"the array for {self.parameters[i].name} is read-only, and the PTX may "
+                        f"write to it: give x.copy(), or wrap it in In(...) if {self.name} only "
+                        f"reads it"
                     )
                 reads += [i] * does_read
                 writes += [i] * does_write

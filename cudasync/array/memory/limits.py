@@ -15,6 +15,6 @@ def check_size(shape: tuple[int, ...], size_bytes: int, device: Any) -> None:
     total = device.memory().total_bytes
     if size_bytes > total:
         raise MemoryError(
-            f"an array of shape {shape} takes {size_bytes} bytes, {device!r} has {total} in all: "
-            "work on parts of it"
+            f"an array of shape {shape} takes {size_bytes} bytes, {device!r} has {total}: "
+            "process it in parts"
         )

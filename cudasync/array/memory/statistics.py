@@ -48,12 +48,12 @@ class MemoryStats:
         rows = (
             ("in use by arrays", self.in_use_bytes),
             ("cached for results", self.cached_bytes),
-            ("pending, until a last use is over", self.pending_bytes),
-            ("most of these at once", self.peak_bytes),
+            ("freed, but still in use by ops", self.pending_bytes),
+            ("peak of these", self.peak_bytes),
             ("others'", self.other_bytes),
             ("free", self.free_bytes),
             ("total", self.total_bytes),
-            ("freed, and held by the driver", self.held_bytes),
+            ("freed, but held by the driver", self.held_bytes),
         )
         lines = [f"    {name:<34}{size:>20,}" for name, size in rows]
         head = f"memory of Device({self.device}) in bytes, {self.allocation_count:,} allocations"

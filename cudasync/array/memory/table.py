@@ -72,7 +72,7 @@ def holders(device: Device) -> str:
 
 def _row(holding: Holding, array: Any) -> _Row:
     size = holding.buffer.size_bytes
-    what = "memory of no array that was found"
+    what = "memory of unknown arrays"
     if array is not None:
         what = f"shape {array.shape} {array.dtype}"
         if array.nbytes < size:

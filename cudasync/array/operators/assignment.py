@@ -24,7 +24,7 @@ def assign(part: Any, value: Any, frame: FrameType, upload: Callable[..., Any]) 
     that do not fit, and for a read-only view.
     """
     if part.is_read_only:
-        raise ValueError("the array that is assigned to is read-only: give x.copy()")
+        raise ValueError("the assigned array is read-only: use x.copy()")
     dtype = supported(part.dtype)
     value = accepted(value, dtype, part.device, upload)
     is_array = hasattr(type(value), "__cudasync_plan__")

@@ -41,14 +41,14 @@ class Values:
     ) -> np.ndarray[Any, Any]:
         """A NumPy array with a copy of the elements: waits for them. ValueError for copy=False."""
         if copy is False:
-            raise ValueError("an array of ours is copied when NumPy asks for it: copy=False cannot")
+            raise ValueError("NumPy can only get a copy of a cudasync array: leave copy=False out")
         found = self.numpy()
         return found if dtype is None else found.astype(dtype, copy=False)
 
     def item(self) -> Any:
         """The one element as a Python number; waits for it. ValueError for any other size."""
         if self.size != 1:
-            raise ValueError(f"an array of shape {self.shape} is not one number")
+            raise ValueError(f"an array of shape {self.shape} is not one number: index it first")
         return self.numpy().item()
 
     def __float__(self) -> float:
@@ -63,14 +63,14 @@ class Values:
     def __bool__(self) -> bool:
         if self.size != 1:
             raise ValueError(
-                f"an array of shape {self.shape} is neither true nor false: use any() or all()"
+                f"an array of shape {self.shape} has no truth value: use any() or all()"
             )
         return bool(self.numpy().item())
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iu" or self.shape:
             raise TypeError(
-                f"only integer arrays of no dimensions are an index, not {outline(self)}"
+                f"only an integer array of 0 dimensions can be an index, not {outline(self)}"
             )
         return int(self.numpy().item())
 

@@ -59,7 +59,7 @@ def _plan(left: Any, right: Any) -> DevicePlan | HostPlan:
 
 def _no_operand(operand: Any) -> TypeError:
     if isinstance(operand, np.ndarray):
-        return TypeError("matmul takes our arrays: make one by xp.asarray(...)")
+        return TypeError("matmul takes cudasync's arrays: make one with xp.asarray(...)")
     return NotAnOperand(f"matmul takes arrays, not {described(operand)}")
 
 
@@ -67,8 +67,8 @@ def check_pair(left: Layout, right: Layout, name: str) -> None:
     """ValueError for arrays of two devices, TypeError for dtypes without a product."""
     if left.device != right.device:
         raise ValueError(
-            f"{name} takes arrays of one device, not of {left.device!r} and {right.device!r}: "
-            "move one by x.to_device(...)"
+            f"{name} takes arrays on one device, not on {left.device!r} and {right.device!r}: "
+            "move one with x.to_device(...)"
         )
     dtype_of(supported(left.dtype), supported(right.dtype), name)
 

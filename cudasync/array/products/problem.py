@@ -47,15 +47,15 @@ def problem_of(left: Layout, right: Layout) -> Problem:
     (rows, depth), (depth_too, columns) = shapes[0][-2:], shapes[1][-2:]
     if depth != depth_too:
         raise ValueError(
-            f"matmul of shapes {left.shape} and {right.shape}: the last axis of the left one has "
-            f"{depth} elements, what meets it in the right one {depth_too}"
+            f"matmul of shapes {left.shape} and {right.shape}: the last axis of the left has "
+            f"{depth} elements, the matching axis of the right {depth_too}"
         )
     try:
         stack = broadcast_shapes(shapes[0][:-2], shapes[1][:-2])
     except ValueError as error:
         raise ValueError(
-            f"matmul of shapes {left.shape} and {right.shape}: "
-            "what is in front of the matrices does not broadcast"
+            f"matmul of shapes {left.shape} and {right.shape}: the axes before the last two do "
+            f"not broadcast"
         ) from error
     along = [
         (*broadcast_strides(shape[:-2], steps[:-2], stack), *steps[-2:])
@@ -73,7 +73,7 @@ def dtype_of(left: DType, right: DType, name: str = "matmul") -> DType:
     """The dtype of a product of arrays of these dtypes; TypeError if there is none."""
     dtype = promoted(left, right)
     if dtype.kind not in NUMERIC:
-        raise TypeError(f"{name} takes numbers, not {dtype}: cast by xp.astype(x, xp.int8)")
+        raise TypeError(f"{name} takes numbers, not {dtype}: cast with xp.astype(x, xp.int8)")
     return dtype
 
 
@@ -82,8 +82,8 @@ def _as_matrices(left: Layout, right: Layout) -> tuple[list[Sizes], list[Sizes]]
     shapes, strides = [left.shape, right.shape], [left.element_strides, right.element_strides]
     if not all(shapes):
         raise ValueError(
-            f"matmul of shapes {left.shape} and {right.shape}: "
-            "each takes one dimension at least; multiply by *"
+            f"matmul of shapes {left.shape} and {right.shape}: both need at least 1 dimension; "
+            f"multiply with *"
         )
     if len(left.shape) == 1:
         shapes[0], strides[0] = (1, *shapes[0]), (0, *strides[0])

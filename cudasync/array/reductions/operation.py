@@ -68,8 +68,8 @@ def _planned(
     devices = list(dict.fromkeys(each.device for each in layouts))
     if len(devices) > 1:
         raise ValueError(
-            f"{name} takes arrays of one device, not of {devices[0]!r} and {devices[1]!r}: "
-            "move one by x.to_device(...)"
+            f"{name} takes arrays on one device, not on {devices[0]!r} and {devices[1]!r}: "
+            "move one with x.to_device(...)"
         )
     request = requested(
         REDUCTIONS[name],
@@ -121,7 +121,7 @@ def variance(
 def array(x: Any, name: str) -> Any:
     """`x`, if it is an array that computes; TypeError otherwise."""
     if hasattr(type(x), "__cudasync_trace__"):
-        raise TypeError(f"an elementwise function is traced for one element: call {name} outside")
+        raise TypeError(f"an elementwise function sees one element: call {name} outside it")
     if not hasattr(type(x), "__cudasync_plan__"):
-        raise TypeError(f"{name} takes arrays, not {described(x)}: make one by xp.asarray(...)")
+        raise TypeError(f"{name} takes arrays, not {described(x)}: make one with xp.asarray(...)")
     return x

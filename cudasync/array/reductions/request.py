@@ -80,7 +80,7 @@ def requested(
     )
     if reduction.of_nothing is None and not request.length:
         raise ValueError(
-            f"{reduction.name} takes one element and more; axes {request.axes} of shape {shape} "
-            "have none"
+            f"{reduction.name} needs at least one element, but axes {request.axes} of shape "
+            f"{shape} have none"
         )
     return request

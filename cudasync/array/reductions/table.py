@@ -62,7 +62,7 @@ class Reduction:
             words = " and ".join(_WORDS[kind] for kind in self.takes)
             instead = "float32" if self.takes == "f" else "int8"
             raise TypeError(
-                f"{self.name} takes {words}, not {dtype}: cast by xp.astype(x, xp.{instead})"
+                f"{self.name} takes {words}, not {dtype}: cast with xp.astype(x, xp.{instead})"
             )
 
     def start_of(self, dtype: DType) -> str:

@@ -68,10 +68,10 @@ class GraphFunction:
             )
         except TypeError as error:
             raise TypeError(
-                f"{self.__name__}: {error}: it takes arrays and what can be hashed, such as numbers"
+                f"{self.__name__}: {error}: it takes arrays and hashable values, such as numbers"
             ) from None
         if signature.odd:
-            self._note(f"called as it is: {signature.odd}")
+            self._note(f"called without a graph: {signature.odd}")
             return self._function(*args, **kwargs)
         trace = self._known.pop(signature.key, None) or self._traced(bound, signature, outside)
         for each in list(self._known)[: max(0, len(self._known) + 1 - MOST_SIGNATURES)]:
@@ -90,7 +90,7 @@ class GraphFunction:
             return trace.launch(signature.arrays, frame)
         except ValueError as error:
             # Arrays overlap and would have to be copied. Nothing has been pushed.
-            self._note(f"called as it is: {error}")
+            self._note(f"called without a graph: {error}")
             return self._function(*bound.args, **bound.kwargs)
 
     def _traced(

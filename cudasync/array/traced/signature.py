@@ -43,9 +43,9 @@ class Signature:
         """The reason why a graph cannot take these arrays, or ""."""
         for each in self.arrays:
             if not each.is_contiguous:
-                return f"an array with strides {each.strides} is no argument of a graph"
+                return f"an array with strides {each.strides} cannot be an argument of a graph"
             if each.is_read_only:
-                return "a read-only array is no argument of a graph"
+                return "a read-only array cannot be an argument of a graph"
         return ""
 
     def against(self, other: Signature) -> str:
@@ -58,7 +58,7 @@ class Signature:
             if name not in other.parts or other.parts[name] != part
         ]
         found += [f"{name} is gone" for name in other.parts if name not in self.parts]
-        return "; ".join(found) or "its arguments are nested otherwise"
+        return "; ".join(found) or "its arguments are nested differently"
 
 
 def said_of(array: Array) -> str:

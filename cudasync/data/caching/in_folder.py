@@ -127,20 +127,24 @@ class InFolder:
         told = self._folder / "cache.json"
         if not told.exists():
             if self._folder.exists() and any(self._folder.iterdir()):
-                raise ValueError(f"{self._folder} is not empty, and no cache: give another folder")
+                raise ValueError(
+                    f"{self._folder} is not empty and is not a cache: give another folder"
+                )
             return
         kept = json.loads(told.read_text(encoding="utf-8"))
         mine = list(self._made())
         if kept.get("format") != _FORMAT:
-            raise ValueError(f"{self._folder} is of another version of cudasync: delete it")
+            raise ValueError(
+                f"{self._folder} was written by another version of cudasync: delete the folder"
+            )
         if kept["made"] != mine:
             theirs = kept["made"]
             at = next((n for n, (a, b) in enumerate(zip(theirs, mine)) if a != b), None)  # noqa: B905
             at = min(len(theirs), len(mine)) if at is None else at
             there, here = (each[at] if at < len(each) else "none" for each in (theirs, mine))
             raise ValueError(
-                f"{self._folder} was made by another pipeline: its stage {at} is {there}, "
-                f"and here it is {here}. Give another folder, or delete this one"
+                f"{self._folder} was made by another pipeline: its stage {at} is {there}, this "
+                f"pipeline's is {here}; give another folder, or delete this one"
             )
         size = (self._folder / "items").stat().st_size if (self._folder / "items").exists() else 0
         index = self._folder / "index"
@@ -164,7 +168,8 @@ class InFolder:
             except BlockingIOError as error:
                 os.close(index)
                 raise OSError(
-                    f"{self._folder} is being written by another process: give each its own folder"
+                    f"{self._folder} is being written by another process: give each process its "
+                    f"own folder"
                 ) from error
             self._writers = items, index
             if not (self._folder / "cache.json").exists():

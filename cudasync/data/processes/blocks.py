@@ -42,8 +42,9 @@ class Block:
             self.unlink()
             raise OSError(
                 error.errno,
-                f"no room for {size} bytes in {_FOLDER}, which holds what worker processes give "
-                "back: give it more (docker: --shm-size), or take fewer workers or smaller samples",
+                f"no room for {size} bytes in {_FOLDER}, which holds the results of worker "
+                f"processes: enlarge it (docker: --shm-size), or take fewer workers or smaller "
+                f"samples",
             ) from error
         finally:
             shared.close()

@@ -134,8 +134,8 @@ class Worker:
             why = " (out of memory?)" if name == "SIGKILL" else ""
             return f"{who} was killed by {name}{why} over {what}"
         return (
-            f"{who} ended with exit code {code} over {what}: see what it said on stderr. A program "
-            "that starts processes does so below `if __name__ == '__main__':`"
+            f"{who} ended with exit code {code} over {what}: see its output on stderr. A program "
+            f"must start processes below `if __name__ == '__main__':`"
         )
 
     def hang_up(self, until: float) -> None:

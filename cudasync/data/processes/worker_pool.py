@@ -25,8 +25,9 @@ def pickled(fn: Callable[[Any], Any]) -> bytes:
         return pickle.dumps(fn)
     except Exception as error:
         raise TypeError(
-            f"map(processes=True) sends {fn!r} to other processes, and it cannot be pickled "
-            f"({error}): take a function that a module defines, or functools.partial of one"
+            f"map(processes=True) sends {fn!r} to other processes, but the function cannot be "
+            f"pickled ({error}): give a function that a module defines, or a functools.partial "
+            f"of one"
         ) from error
 
 

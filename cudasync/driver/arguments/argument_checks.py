@@ -53,15 +53,14 @@ def refuse_misfit(
         wanted = _DTYPE_NAMES[parameter.element]
         numpy_type = f"np.{wanted}" if wanted != "bfloat16" else "ml_dtypes.bfloat16"
         raise TypeError(
-            f"kernel {kernel}: {argument} is an array of {form.dtype}, but the PTX uses the "
-            f"memory as .{parameter.element.value}, which is {wanted}: give it "
-            f"cs.array(..., {numpy_type}), or x.view({numpy_type}) if these bits are meant"
+            f"kernel {kernel}: {argument} is an array of {form.dtype}, but the PTX reads or "
+            f"writes .{parameter.element.value} there, which is {wanted}: give cs.array(..., "
+            f"{numpy_type}), or x.view({numpy_type}) if these bits are meant"
         )
     if form.has_gaps:
         raise ValueError(
-            f"kernel {kernel}: {argument} is a view with gaps, or not in C order, and the kernel "
-            "would take its memory as contiguous: give it a copy, x.copy(), or cs.strided(x) "
-            "if the kernel knows the strides"
+            f"kernel {kernel}: {argument} is not C-contiguous, and the kernel expects contiguous "
+            f"memory: give x.copy(), or cs.strided(x) if the kernel gets the strides"
         )
     if form.device is not None and on is not None and form.device is not on:
         if is_everywhere(on, address):
@@ -70,7 +69,7 @@ def refuse_misfit(
         ordinal = getattr(form.device, "ordinal", None)
         if ordinal is None:
             # An array on the CPU.
-            raise ValueError(f"{sentence}give it x.to_device({on.ordinal})")
+            raise ValueError(f"{sentence}give x.to_device({on.ordinal})")
         raise ValueError(
             f"{sentence}copy it, cs.copy(cs.empty(x.shape, x.dtype, device={on.ordinal}), x), or "
             f"load the module there, cs.Module.from_ptx(..., device={ordinal})"

@@ -46,8 +46,7 @@ class Form:
         life = self.life
         if life is not None and life is not self.device.context.token:  # type: ignore[union-attr]
             raise ClosedError(
-                f"the array went with the reset of {self.device!r}: make it anew, for what it held "
-                "is gone"
+                f"a reset of {self.device!r} freed the array and its contents: make the array again"
             )
 
 

@@ -141,7 +141,7 @@ class Packing:
         """Pack with every check, so that an error names the argument."""
         if len(arguments) != self.count:
             raise TypeError(
-                f"kernel {self._name} takes {self.count} arguments, {len(arguments)} given: "
+                f"kernel {self._name} takes {self.count} arguments, not {len(arguments)}: "
                 f"({', '.join(str(each.parameter) for each in self._encoders)})"
             )
         values = [
@@ -279,7 +279,7 @@ def _takes_nothing(arguments: Sequence[Any], buffer: Any) -> None:
     return None
 
 
-@unpicklable("send what the arguments hold and pack them there")
+@unpicklable("send the values of the arguments, and pack them there")
 class PreparedArguments:
     """Arguments checked and packed once, for many launches of one kernel.
 

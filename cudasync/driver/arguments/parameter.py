@@ -131,7 +131,7 @@ class Encoder:
         """The address of another library's array, which may change between calls."""
         described = getattr(value, "__cuda_array_interface__", None)
         if not isinstance(described, dict):
-            raise TypeError(f"{self._named()}: its __cuda_array_interface__ is gone")
+            raise TypeError(f"{self._named()}: its __cuda_array_interface__ has disappeared")
         address = int(described["data"][0] or 0)
         self._refuse_misfit(form_of_interface(value, described, address), address)
         return address
@@ -212,7 +212,7 @@ def _bytes_encoder(value: Any, size: int) -> Encode | None:
     def encode(value: Any) -> bytes:
         raw = bytes(memoryview(value))
         if len(raw) != size:
-            raise ValueError(f"{len(raw)} bytes given, {size} taken")
+            raise ValueError(f"the value has {len(raw)} bytes, the parameter {size}")
         return raw
 
     return encode

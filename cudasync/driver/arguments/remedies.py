@@ -81,7 +81,7 @@ def _number(parameter: Parameter, *, is_float: bool, of: str) -> str:
 
 def _memory(value: Any) -> str:
     if value is None:
-        return "give 0 for no memory"
+        return "give 0 for a null pointer"
     if isinstance(value, np.ndarray | list | tuple):
         return "copy it to a DeviceBuffer, or give cs.array(x) to kernel[grid, block]"
     return "give a device array, a DeviceBuffer or an address"

@@ -57,7 +57,7 @@ def _chosen(device: Device, wish: str) -> Choice:
     if os.sep in wish:
         return Choice(Blas(opened(wish), device), f"{VARIABLE}={wish}")
     if wish != "auto":
-        raise CudasyncError(f"{VARIABLE}={wish!r}: it takes auto, 0 or the path of a library")
+        raise CudasyncError(f"{VARIABLE}={wish!r}: set it to auto, 0 or the path of a library")
     if device.is_software:
         return Choice(None, "cuBLAS has no code for the software GPU")
     try:

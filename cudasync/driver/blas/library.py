@@ -30,9 +30,9 @@ _STATUS = {
     16: "CUBLAS_STATUS_LICENSE_ERROR",
 }
 _HINTS = {
-    1: "this cuBLAS may be newer than the driver: CUDASYNC_CUBLAS=0 does without it",
-    3: "the device has no memory left for it: cs.empty_cache(), or CUDASYNC_CUBLAS=0",
-    8: "this cuBLAS has no code for the device: CUDASYNC_CUBLAS=0 does without it",
+    1: "this cuBLAS may be newer than the driver: update the driver, or set CUDASYNC_CUBLAS=0",
+    3: "the device has no memory left for cuBLAS: call cs.empty_cache(), or set CUDASYNC_CUBLAS=0",
+    8: "this cuBLAS has no code for the device: install a newer one, or set CUDASYNC_CUBLAS=0",
 }
 
 
@@ -66,7 +66,7 @@ class Library:
             try:
                 function = getattr(loaded, name)
             except AttributeError as error:
-                raise CudasyncError(f"{path} has no {name}: it takes cuBLAS 11 or later") from error
+                raise CudasyncError(f"{path} has no {name}: install cuBLAS 11 or later") from error
             function.argtypes = arguments
             function.restype = c_int
             self._functions[name] = function

@@ -103,7 +103,7 @@ def _check(source: str, name: str, options: Sequence[str], expressions: Sequence
         *(("a name expression", expression) for expression in expressions),
     ):
         if "\0" in text:
-            raise ValueError(f"there is a NUL character in {what}")
+            raise ValueError(f"{what} contains a NUL character: remove it")
 
 
 def _named(architecture: Architecture | None) -> str:
@@ -112,7 +112,7 @@ def _named(architecture: Architecture | None) -> str:
     capability = architecture or given_device(None).compute_capability
     if not isinstance(capability, tuple) or [type(each) for each in capability] != [int, int]:
         raise TypeError(
-            "architecture is a compute capability, (8, 0), or a name for one, 'sm_90a', "
+            "architecture takes a compute capability such as (8, 0), or a name such as 'sm_90a', "
             f"not {architecture!r}"
         )
     return nvrtc.architecture_for(capability)

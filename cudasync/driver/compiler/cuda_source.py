@@ -79,8 +79,8 @@ def symbol_for(name: str, symbols: Sequence[str], lowered: Mapping[str, str]) ->
     found = [each for each in symbols if name in _plain_names(each)]
     if len(found) > 1:
         raise ValueError(
-            f"{name!r} may be any of the kernels {', '.join(found)}: give one of these names, or "
-            "an expression that says which, such as a template's with its arguments"
+            f"{name!r} matches the kernels {', '.join(found)}: give one of these names, or an "
+            f"expression such as a template with its arguments"
         )
     return found[0] if found else None
 

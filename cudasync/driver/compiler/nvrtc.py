@@ -44,7 +44,7 @@ def _not_found() -> str:
     # The bindings of CUDA 12 look for NVRTC 12 only. From 13 on the wheel's name has no version.
     release = str(cuda.bindings.__version__)
     wheel = "nvidia-cuda-nvrtc-cu12" if release.startswith("12.") else "nvidia-cuda-nvrtc"
-    return f"CUDA C needs NVRTC, which cuda-bindings {release} does not find: pip install {wheel}"
+    return f"CUDA C needs NVRTC, and cuda-bindings {release} finds none: pip install {wheel}"
 
 
 @cache
@@ -109,7 +109,11 @@ def compile_program(
             raise compile_error(log, code.name, source=source, name=name)
         ptx = _text_of(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
         if not ptx:
-            raise CompileError("these options make no PTX", file=name, log=log)
+            raise CompileError(
+                "these options produce no PTX: leave -dlto and other output options out",
+                file=name,
+                log=log,
+            )
         lowered = {}
         for expression in expressions:
             answer = nvrtc.nvrtcGetLoweredName(program, expression.encode())

@@ -43,7 +43,7 @@ def is_checked() -> bool:
     """Whether CUDASYNC_CHECK is 1. Raises CudasyncError for a value other than 0 and 1."""
     wish = os.environ.get(VARIABLE) or "0"
     if wish not in ("0", "1"):
-        raise CudasyncError(f"{VARIABLE}={wish!r}: it takes 0 or 1")
+        raise CudasyncError(f"{VARIABLE}={wish!r}: set it to 0 or 1")
     return wish == "1"
 
 
@@ -74,8 +74,8 @@ def warn_unless_recorded() -> None:
     """Warn once that checked mode finds less than on the software GPU."""
     if not can_record():
         warnings.warn(
-            f"{VARIABLE}=1: this driver does not record what kernels access, so only narrowings "
-            "that contradict the PTX are found; CUDASYNC_DEVICE=soft finds all",
+            f"{VARIABLE}=1: this driver records no accesses of kernels, so only declarations "
+            f"that contradict the PTX are found; CUDASYNC_DEVICE=soft finds all",
             RuntimeWarning,
             stacklevel=3,
         )

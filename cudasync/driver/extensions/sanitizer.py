@@ -32,9 +32,7 @@ def begin(
     """Check from now on. Raises CudasyncError on a real driver, CudaError if refused."""
     ensure_driver()
     if getattr(ctypes.CDLL(LIBRARY), _BEGIN, None) is None:
-        raise CudasyncError(
-            "programs are checked on the software GPU alone: set CUDASYNC_DEVICE=soft"
-        )
+        raise CudasyncError("only the software GPU can check programs: set CUDASYNC_DEVICE=soft")
     settings = {
         "kinds": sorted(kinds),
         "most": most,

@@ -34,9 +34,11 @@ class Capture:
 
     def __init__(self, stream: Stream, mode: CaptureMode) -> None:
         if mode not in _MODES:
-            raise ValueError(f"the mode is 'global', 'thread_local' or 'relaxed', not {mode!r}")
+            raise ValueError(
+                f"the capture mode must be 'global', 'thread_local' or 'relaxed', not {mode!r}"
+            )
         if not stream.is_owned and stream.handle in (0, 1):
-            raise ValueError("the legacy default stream cannot be captured: make a Stream")
+            raise ValueError("the legacy default stream cannot be captured: use a Stream")
         self._stream = stream
         self._mode = _MODES[mode]
         self._graph: Graph | None = None

@@ -106,7 +106,7 @@ class GraphExec:
             error = failure(code, "cuGraphExecUpdate")
             kinds = {each.handle: each.kind for each in graph.nodes}
             where = f"a {kinds[node]} node of the graph" if node in kinds else "the graph"
-            error.add_note(f"{where}: {reason or 'it differs'}")
+            error.add_note(f"{where}: {reason or 'its topology or type differs'}")
             raise error
         self._keeps = (*self._keeps, *graph.kept())
 
@@ -128,7 +128,7 @@ class GraphExec:
             raise TypeError(
                 f"a {node.kind} node cannot do the work of a {work.kind} node"
                 if node.kind != work.kind
-                else f"a {work.kind} node is fixed once it is instantiated: build a new graph"
+                else f"a {work.kind} node cannot change in an executable graph: build a new graph"
             )
         params = work.params(self._device)
         check(getattr(driver, work.change)(self._owned.ready(), node.raw, *params), work.change)
@@ -190,7 +190,7 @@ class GraphExec:
     def _on(self, stream: StreamLike | None) -> Any:
         on = as_stream(stream, self._device)
         if on.device is not self._device:
-            raise ValueError(f"the graph is of {self._device!r}, the stream is of {on.device!r}")
+            raise ValueError(f"the graph belongs to {self._device!r}, the stream to {on.device!r}")
         return on.enter()
 
     def __repr__(self) -> str:

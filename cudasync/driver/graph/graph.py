@@ -288,7 +288,8 @@ class Graph:
         """The driver's handle. Raises ValueError after a capture that failed."""
         if not self._is_whole:
             raise ValueError(
-                "a capture into the graph is under way or failed half-way: build a new graph"
+                "a capture into the graph is under way or has failed: end the capture, or build "
+                "a new graph"
             )
         return self._owned.ready()
 
@@ -375,7 +376,7 @@ class Graph:
         """The nodes' handles. Raises ValueError for a node of another graph."""
         for each in nodes:
             if each.graph is not self:
-                raise ValueError("a node comes after nodes of its own graph only")
+                raise ValueError("a node can only depend on nodes of its own graph")
         return [each.raw for each in nodes]
 
     def __repr__(self) -> str:

@@ -102,7 +102,7 @@ def element_type(dtype: np.dtype[Any]) -> ElementType:
     if code is None or bits not in _BITS[code]:
         raise BufferError(f"DLPack has no type for elements of {dtype}")
     if not dtype.isnative:
-        raise BufferError(f"DLPack shares numbers in the machine's byte order only, not {dtype}")
+        raise BufferError(f"DLPack shares only numbers in the machine's byte order, not {dtype}")
     return ElementType(code, bits)
 
 
@@ -123,6 +123,6 @@ def _bfloat16() -> np.dtype[Any]:
         return np.dtype("bfloat16")
     except TypeError:
         raise BufferError(
-            "NumPy has no dtype for elements of bfloat16 unless ml_dtypes was imported: import it, "
-            "or share a view of them as uint16"
+            "NumPy has no dtype for elements of bfloat16 unless ml_dtypes is imported: import "
+            "ml_dtypes, or share a view as uint16"
         ) from None

@@ -47,17 +47,19 @@ class BorrowedTensor:
         self.device_type: int = tensor.device.device_type
         self.ordinal: int = tensor.device.device_id
         if self.device_type not in SHARED_DEVICES:
-            raise BufferError(f"a tensor of DLPack device type {self.device_type} is not on CUDA")
+            raise BufferError(
+                f"the tensor is on DLPack device type {self.device_type}, not on CUDA"
+            )
         if not 0 <= tensor.ndim <= _MOST_DIMENSIONS or (tensor.ndim and not tensor.shape):
-            raise BufferError(f"a tensor of {tensor.ndim} dimensions without a shape")
+            raise BufferError(f"the tensor has {tensor.ndim} dimensions, but no shape")
         self.shape: tuple[int, ...] = tuple(tensor.shape[i] for i in range(tensor.ndim))
         if any(length < 0 for length in self.shape):
-            raise BufferError(f"a tensor of negative shape {self.shape}")
+            raise BufferError(f"the tensor has a negative shape, {self.shape}")
         kind = tensor.dtype
         self.dtype: np.dtype[Any] = dlpack.dtype_of(kind.code, kind.bits, kind.lanes)
         size = math.prod(self.shape)
         if size and not tensor.data:
-            raise BufferError(f"a tensor of shape {self.shape} without memory")
+            raise BufferError(f"the tensor of shape {self.shape} has no memory")
         self.ptr: int = (tensor.data or 0) + tensor.byte_offset
         steps = [tensor.strides[i] for i in range(tensor.ndim)] if tensor.strides else None
         self.strides = _strides(self.shape, self.dtype.itemsize, steps)
@@ -94,7 +96,7 @@ def borrow(capsule: Any) -> BorrowedTensor:
     name = capsules.name_of(capsule)
     if name not in (capsules.PLAIN, capsules.VERSIONED):
         if name.startswith(b"used_"):
-            raise BufferError("the capsule was used already: a tensor can be taken once")
+            raise BufferError("the capsule was used already: export the tensor again")
         raise BufferError(f"a capsule named {name.decode(errors='replace')!r} is not DLPack's")
     address = capsules.pointer_in(capsule, name)
     if name == capsules.PLAIN:
@@ -105,8 +107,8 @@ def borrow(capsule: Any) -> BorrowedTensor:
         version = managed.version
         if version.major != dlpack.MAJOR:
             raise BufferError(
-                f"the tensor is of DLPack {version.major}.{version.minor}; "
-                f"only {dlpack.MAJOR}.x and earlier are known here"
+                f"the tensor is of DLPack {version.major}.{version.minor}; cudasync knows "
+                f"versions up to {dlpack.MAJOR}.x"
             )
         found = BorrowedTensor(address, managed.dl_tensor, managed.deleter, flags=managed.flags)
     found.take()

@@ -43,12 +43,12 @@ def stream_handle(stream: object) -> int:
         return int(stream)
     protocol: Any = getattr(stream, "__cuda_stream__", None)
     if protocol is None:
-        raise TypeError(f"a {type(stream).__name__} is no stream: it has no __cuda_stream__")
+        raise TypeError(f"a {type(stream).__name__} is not a stream: it has no __cuda_stream__")
     # It was an attribute before it became a method.
     told = protocol() if callable(protocol) else protocol
     version, handle = told
     if version != 0:
-        raise ValueError(f"__cuda_stream__ version {version} is not known, only 0")
+        raise ValueError(f"__cuda_stream__ has version {version}, and cudasync knows only 0")
     return int(handle)
 
 
@@ -83,8 +83,8 @@ def awaited_stream(interface: dict[str, Any]) -> int | None:
     handle = operator.index(told)
     if handle <= 0:
         raise ValueError(
-            f"__cuda_array_interface__ names stream {handle}: it may name 1 (the legacy default "
-            "stream), 2 (the per-thread one) or a handle"
+            f"__cuda_array_interface__ names stream {handle}: it must be 1 (the legacy default "
+            f"stream), 2 (the per-thread default stream) or a handle"
         )
     return handle
 

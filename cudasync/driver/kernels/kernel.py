@@ -142,18 +142,18 @@ class Kernel:
                 most = limit(f"MAX_{what}_DIM_{axis}")
                 if not 1 <= extent <= most:
                     raise ValueError(
-                        f"kernel {self.name}: {what.lower()} {extents}: "
-                        f"{axis.lower()} is {extent}, it must be from 1 to {most}"
+                        f"kernel {self.name}: {what.lower()} {extents}: {axis.lower()} is "
+                        f"{extent}, but must be from 1 to {most}"
                     )
         threads = math.prod(block)
         if threads > self.max_threads:
             raise ValueError(
-                f"kernel {self.name}: block {block} has {threads} threads, "
-                f"it can have {self.max_threads} at most"
+                f"kernel {self.name}: block {block} has {threads} threads, at most "
+                f"{self.max_threads} are possible: use a smaller block"
             )
         shared = operator.index(shared_bytes)
         if shared < 0:
-            raise ValueError(f"kernel {self.name}: shared_bytes is {shared}")
+            raise ValueError(f"kernel {self.name}: shared_bytes is {shared}, but must be 0 or more")
         if shared > self._most_dynamic:
             self._raise_dynamic(shared)
         return (*grid, *block, shared)
@@ -164,8 +164,8 @@ class Kernel:
         most = max(most, self.device.attribute("MAX_SHARED_MEMORY_PER_BLOCK"))
         if shared + self.static_shared_bytes > most:
             raise ValueError(
-                f"kernel {self.name}: {shared} bytes of dynamic and {self.static_shared_bytes} of "
-                f"static shared memory, a block can have {most} in all"
+                f"kernel {self.name}: {shared} bytes of dynamic and {self.static_shared_bytes} "
+                f"of static shared memory exceed {most} for a block"
             )
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self.device.context.enter()
@@ -184,8 +184,8 @@ def _extents(what: str, given: Sequence[int] | int) -> tuple[int, int, int]:
         try:
             extents = [operator.index(given)]  # type: ignore[arg-type]
         except TypeError:
-            raise TypeError(f"{what} is one to three integers, not {given!r}") from None
+            raise TypeError(f"{what} takes one to three integers, not {given!r}") from None
     if not 1 <= len(extents) <= 3:
-        raise ValueError(f"{what} is one to three integers, not {len(extents)}")
+        raise ValueError(f"{what} takes one to three integers, not {len(extents)}")
     x, y, z = (*extents, 1, 1)[:3]
     return x, y, z

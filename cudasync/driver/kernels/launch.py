@@ -57,7 +57,9 @@ def launch(
     taken = None
     if type(args) is PreparedArguments:
         if args.packing is not packing:
-            raise ValueError(f"the arguments were packed for another kernel than {kernel.name}")
+            raise ValueError(
+                f"the arguments were packed for another kernel: pack them with {kernel.name}"
+            )
         if args.managed:
             ask_order(args.managed, stream)
         address = args.block.address
@@ -73,7 +75,7 @@ def launch(
         raise failure(code, "cuLaunchKernel")
 
 
-@unpicklable("send the PTX and what the arguments hold, and prepare it there")
+@unpicklable("send the PTX and the values of the arguments, and prepare the launch there")
 class Launch:
     """A kernel with its shape and arguments, checked and packed once; `kernel.prepare` makes it.
 
@@ -198,7 +200,8 @@ def ready(kernel: Kernel, stream: StreamLike | None) -> Any:
     on = stream if type(stream) is Stream else as_stream(stream, kernel.device)
     if on.device is not kernel.device:
         raise ValueError(
-            f"kernel {kernel.name} is loaded on {kernel.device!r}, the stream is of {on.device!r}"
+            f"kernel {kernel.name} is loaded on {kernel.device!r}, the stream on {on.device!r}: "
+            "use a stream of the kernel's device"
         )
     kernel.get()
     return on.enter()

@@ -249,11 +249,11 @@ class Module:
         made = self._from_text(self._cuda.of(expression), self.device)
         variables = own_variables(made._parsed)
         if variables is None or variables:
-            shared = ", ".join(variables or ("what they are is not known",))
+            shared = ", ".join(variables or ("none that can be listed",))
             raise ValueError(
-                f"{self.file}: {expression} cannot be compiled by itself, since the source has "
-                f"variables ({shared}), which would not be those of the other kernels: give "
-                f"from_cuda(..., name_expressions=[{expression!r}])"
+                f"{self.file}: {expression} cannot be compiled separately, because it would get "
+                f"its own copy of the source's variables ({shared}): give from_cuda(..., "
+                f"name_expressions=[{expression!r}])"
             )
         return self._instances.setdefault(key, made)
 

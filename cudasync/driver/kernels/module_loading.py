@@ -30,16 +30,20 @@ def decoded(text: str | bytes, file: str) -> str:
     else:
         raw = bytes(text)
         if raw[:4] == b"\x7fELF":
-            raise PtxError("this is an ELF file (a cubin?), not PTX", file=file)
+            raise PtxError(
+                "this is an ELF file (perhaps a cubin), not PTX: give PTX text", file=file
+            )
         try:
             ptx = raw.decode()
         except UnicodeDecodeError as error:
             line = raw.count(b"\n", 0, error.start) + 1
-            raise PtxError("this is not text, so not PTX", file=file, line=line) from None
+            raise PtxError(
+                "this is binary data, not PTX: give PTX text", file=file, line=line
+            ) from None
     ptx = ptx.rstrip("\0")
     if "\0" in ptx:
         line = ptx.count("\n", 0, ptx.index("\0")) + 1
-        raise PtxError("there is a NUL character in the text", file=file, line=line)
+        raise PtxError("the text contains a NUL character: remove it", file=file, line=line)
     return ptx
 
 

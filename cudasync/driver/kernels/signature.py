@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Signature: TypeAlias = tuple[tuple[Parameter, ...], Mapping[str, Access], str]
 
 _BITS = {1: ScalarType.B8, 2: ScalarType.B16, 4: ScalarType.B32, 8: ScalarType.B64}
-_NOT_READ = "the PTX is newer than what is understood of it"
+_NOT_READ = "cudasync cannot analyse such new PTX"
 
 
 def signature_of(parsed: ir.Module | None, name: str, function: Any) -> Signature:

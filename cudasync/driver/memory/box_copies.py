@@ -52,7 +52,8 @@ class Box(NamedTuple):
         ):
             raise ValueError(
                 f"{rows} rows of {width} bytes, {self.target_pitch} and "
-                f"{self.source_pitch} apart: there is nothing to copy, or rows overlap"
+                f"{self.source_pitch} apart: a copy needs at least one byte, and rows that do "
+                f"not overlap"
             )
         for side, most, pitch, height in (
             ("target", target_size, self.target_pitch, self.target_height),
@@ -103,7 +104,7 @@ def memcpy_box_async(
     place, room, device, is_read_only = memory_of(target, "target", stream)
     origin, given, origin_device, _ = memory_of(source, "source", stream)
     if is_read_only:
-        raise ValueError("the target is read-only")
+        raise ValueError("the target is read-only: give writable memory")
     box.raise_unless_it_fits(room, given)
     on = as_stream(stream, device or origin_device)
     raw = on.enter()

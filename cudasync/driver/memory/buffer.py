@@ -50,12 +50,12 @@ class DeviceBuffer:
     ) -> None:
         size = operator.index(size_bytes)
         if size < 0:
-            raise ValueError(f"a buffer of {size} bytes")
+            raise ValueError(f"a buffer cannot have {size} bytes: give 1 or more")
         wanted = None if device is None else as_device(device)
         own = as_stream(stream, wanted) if stream is not None else None
         if own is not None and wanted is not None and own.device is not wanted:
             raise ValueError(
-                f"the buffer is to be on {wanted!r}, but the stream is of {own.device!r}"
+                f"the buffer is for {wanted!r}, but the stream belongs to {own.device!r}"
             )
         self.device: Device = own.device if own is not None else wanted or current_device()
         self.size_bytes = size
@@ -153,19 +153,20 @@ class DeviceView:
     ) -> None:
         extents = (shape,) if isinstance(shape, int) else tuple(operator.index(n) for n in shape)
         if any(extent < 0 for extent in extents):
-            raise ValueError(f"negative extent in shape {extents}")
+            raise ValueError(f"the shape {extents} has a negative extent")
         self.buffer = buffer
         self.shape = extents
         self.dtype = np.dtype(dtype)
         self.offset_bytes = operator.index(offset_bytes)
         self.size_bytes = math.prod(extents) * self.dtype.itemsize
         if self.dtype.hasobject:
-            raise ValueError("Python objects cannot be on a device")
+            raise ValueError("Python objects cannot be on a device: give a numeric dtype")
         self.form = form_for(type(self), self.dtype, False, buffer.device)
         end = self.offset_bytes + self.size_bytes
         if self.offset_bytes < 0 or end > buffer.size_bytes:
             raise ValueError(
-                f"bytes {self.offset_bytes} to {end} of a buffer of {buffer.size_bytes} bytes"
+                f"bytes {self.offset_bytes} to {end} are outside the buffer of "
+                f"{buffer.size_bytes} bytes"
             )
 
     @property

@@ -49,7 +49,7 @@ def memcpy_async(
     if size_bytes is not None or size != given:
         size = _size(size, given, size_bytes)
     if is_read_only:
-        raise ValueError("the target is read-only")
+        raise ValueError("the target is read-only: give writable memory")
     on = stream if type(stream) is Stream else as_stream(stream, device or origin_device)
     raw = on.enter()
     if not size:
@@ -138,15 +138,17 @@ def fill_of(
     """The fill for `memset_async`. Raises the errors of `memset_async`."""
     place, most, device, is_read_only = memory_of(target, "target", stream)
     if device is None:
-        raise TypeError(f"device memory is filled, not a {type(target).__name__}")
+        raise TypeError(f"fill takes device memory, not a {type(target).__name__}")
     if is_read_only:
-        raise ValueError("the target is read-only")
+        raise ValueError("the target is read-only: give writable memory")
     if isinstance(value, np.generic):
         pattern = value.tobytes()
     else:
         byte = operator.index(value)
         if not 0 <= byte <= 255:
-            raise ValueError(f"{byte} does not fit a byte: give a NumPy scalar of 2 or 4 bytes")
+            raise ValueError(
+                f"{byte} does not fit a byte: give 0 to 255, or a NumPy scalar of 2 or 4 bytes"
+            )
         pattern = bytes([byte])
     width = len(pattern)
     if width not in _FILLS:
@@ -154,7 +156,7 @@ def fill_of(
     size = most if size_bytes is None else operator.index(size_bytes)
     if not 0 <= size <= most or size % width or place % width:
         raise ValueError(
-            f"{size} bytes at {place:#x}, in a target of {most} bytes, "
-            f"cannot be filled with a value of {width}"
+            f"{size} bytes at {place:#x}, in a target of {most} bytes, cannot be filled: "
+            f"size and address must be multiples of the {width} bytes of the value"
         )
     return Filling(place, device, int.from_bytes(pattern, "little"), width, size)

@@ -69,11 +69,11 @@ def memory_of(operand: object, role: str, stream: object) -> Memory:
         view = memoryview(operand)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(
-            f"the {role} is a {type(operand).__name__}, which is neither a buffer, nor an array, "
-            "nor anything with __cuda_array_interface__ or the buffer protocol"
+            f"the {role} is a {type(operand).__name__}, not a buffer, an array, or an object "
+            f"with __cuda_array_interface__ or the buffer protocol"
         ) from None
     if not view.c_contiguous:
-        raise ValueError(f"the {role} is not C-contiguous")
+        raise ValueError(f"the {role} is not C-contiguous: give a contiguous copy")
     return view, view.nbytes, None, view.readonly
 
 
@@ -85,7 +85,7 @@ def _array(array: ndarray[Any, Any], role: str) -> Memory:
             "is not C-contiguous: copy it with numpy.ascontiguousarray first"
         )
     if array.dtype.hasobject:
-        raise TypeError(f"the {role} is an array of Python objects")
+        raise TypeError(f"the {role} is an array of Python objects: give a numeric dtype")
     if array.dtype.kind in _PLAIN_KINDS:
         return array, array.nbytes, None, not flags.writeable
     # Some dtypes, such as dates, have no buffer protocol.

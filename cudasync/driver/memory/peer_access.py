@@ -46,7 +46,9 @@ def enable_peer_access(device: Device, other: Device) -> None:
     if key in _enabled:
         return
     if not can_access_peer(device, other):
-        raise ValueError(f"{device!r} has no peer access to the memory of {other!r}: copy it")
+        raise ValueError(
+            f"{device!r} has no peer access to the memory of {other!r}: copy the memory"
+        )
     device.context.enter_anew()
     code = driver.cuCtxEnablePeerAccess(theirs, 0)[0]
     if code and int(code) != _ALREADY_ENABLED:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _FLAGS = 0x1 | 0x2
 
 
-@unpicklable("send an array upon it, buffer.view(shape, dtype)")
+@unpicklable("send a view of the buffer, buffer.view(shape, dtype)")
 class PinnedBuffer:
     """Page-locked host memory, uninitialised. (cuMemHostAlloc, portable and mapped)
 
@@ -49,7 +49,7 @@ class PinnedBuffer:
     def __init__(self, size_bytes: SupportsIndex, device: DeviceLike | None = None) -> None:
         size = operator.index(size_bytes)
         if size < 0:
-            raise ValueError(f"a buffer of {size} bytes")
+            raise ValueError(f"a buffer cannot have {size} bytes: give 1 or more")
         context = given_device(device).context
         address = int(context.allocate("cuMemHostAlloc", driver.cuMemHostAlloc, size or 1, _FLAGS))
         self._owned = Owned(
@@ -79,17 +79,17 @@ class PinnedBuffer:
         Raises ValueError if the array would reach past the buffer.
         """
         if self._owned.is_closed:
-            raise ClosedError("the pinned buffer is closed")
+            raise ClosedError("the pinned buffer is closed: make another")
         kind = np.dtype(dtype)
         if kind.hasobject:
-            raise ValueError("Python objects cannot be in pinned memory")
+            raise ValueError("Python objects cannot be in pinned memory: give a numeric dtype")
         extents = (shape,) if isinstance(shape, int) else tuple(shape)
         size = math.prod(extents) * kind.itemsize
         end = offset_bytes + size
         if offset_bytes < 0 or end > self.size_bytes or min(extents, default=0) < 0:
             raise ValueError(
-                f"an array of shape {extents} and {kind}, at byte {offset_bytes}, "
-                f"in a buffer of {self.size_bytes} bytes"
+                f"an array of shape {extents} and {kind}, at byte {offset_bytes}, exceeds the "
+                f"buffer of {self.size_bytes} bytes"
             )
         if not size:
             return np.empty(extents, kind)
@@ -106,7 +106,7 @@ class PinnedBuffer:
         (cuMemFreeHost)
         """
         if not all(map(_is_gone, self._blocks.all())):
-            raise ValueError("arrays are still upon this pinned buffer: drop them first")
+            raise ValueError("arrays still use this pinned buffer: delete them first")
         self._owned.close()
 
     def __repr__(self) -> str:
@@ -127,5 +127,5 @@ def pinned_empty(shape: Sequence[int] | int, dtype: DTypeLike = np.float64) -> N
     """
     extents = (shape,) if isinstance(shape, int) else tuple(operator.index(n) for n in shape)
     if any(extent < 0 for extent in extents):
-        raise ValueError(f"negative extent in shape {extents}")
+        raise ValueError(f"the shape {extents} has a negative extent")
     return PinnedBuffer(math.prod(extents) * np.dtype(dtype).itemsize).view(extents, dtype)

@@ -69,9 +69,9 @@ class Owned:
         """The handle. Raises ClosedError once it is closed, or its device was reset."""
         raw = self.raw
         if self.token is not self.context.token:
-            raise ClosedError(f"the {self._noun} went with the reset of its device")
+            raise ClosedError(f"a reset of its device destroyed the {self._noun}: make another")
         if raw is None:
-            raise ClosedError(f"the {self._noun} is closed")
+            raise ClosedError(f"the {self._noun} is closed: make another")
         return raw
 
     def ready(self) -> Any:

@@ -21,7 +21,7 @@ def unpicklable(instead: str) -> Callable[[type[T]], type[T]]:
 
     def refuse(self: object, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
-            f"{described(self)} is of use in its own process only, and cannot be pickled or "
+            f"{described(self)} is only valid in its own process, and cannot be pickled or "
             f"copied: {instead}"
         )
 

@@ -81,7 +81,7 @@ def lent(handle: int, device: DeviceLike | None, lender: object) -> BorrowedStre
     for a handle that the driver does not know.
     """
     if handle < 0:
-        raise ValueError(f"{handle} is not the handle of a stream")
+        raise ValueError(f"{handle} is not a stream handle")
     if handle <= PER_THREAD:
         return BorrowedStream(handle, given_device(device), lender)
     return BorrowedStream(handle, device_of_stream(handle), lender)

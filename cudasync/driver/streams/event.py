@@ -108,10 +108,14 @@ class Event:
         """
         for event, role in ((start, "start"), (self, "end")):
             if not event.timing:
-                raise ValueError(f"the {role} event was made without timing=True")
+                raise ValueError(
+                    f"the {role} event was made without timing: make it with timing=True"
+                )
             event.owned.get()
             if not event.was_recorded:
-                raise ValueError(f"the {role} event was never recorded")
+                raise ValueError(
+                    f"the {role} event was never recorded: call stream.record(event) first"
+                )
         self._device.context.enter()
         answer = driver.cuEventElapsedTime(start.owned.get(), self.owned.get())
         return float(check(answer, "cuEventElapsedTime"))

@@ -29,8 +29,8 @@ def refuse_python(function: object) -> None:
     """Raise TypeError or ValueError for anything but the address of a native function."""
     if isinstance(function, bool) or not isinstance(function, int):
         raise TypeError(
-            "a host function is given by the address of a native one, "
-            f"not a {type(function).__name__}: Python must not run on the driver's thread"
+            "a host function is the address of a native function, not a "
+            f"{type(function).__name__}: Python must not run on the driver's thread"
         )
     if not function:
         raise ValueError("the address of the native function is 0")

@@ -33,7 +33,10 @@ def record(self: Stream, event: Event | None = None) -> Event:
     if onto is None or raw is None:
         onto, raw = self.enter(), event.get()
         if self.device is not event.device:
-            raise ValueError(f"an event of {event.device!r} cannot be recorded on {self.device!r}")
+            raise ValueError(
+                f"an event of {event.device!r} cannot be recorded on {self.device!r}: "
+                "make the event there"
+            )
     code = driver.cuEventRecord(raw, onto)[0]
     if code:
         raise failure(code, "cuEventRecord")

@@ -96,7 +96,9 @@ def _push_any(
     steps = read(engine, given, frame)
     where = steps[0].device if steps else None
     if where is not None and pool is not None:
-        raise ValueError("pool= is for host functions; what a device does runs on a stream")
+        raise ValueError(
+            "pool= is for host functions; leave it out for device steps, which run on a stream"
+        )
     if name is None:
         name = name_for(len(steps))
     if where is None:

@@ -78,8 +78,8 @@ def read(engine: Engine, steps: Sequence[Any], frame: FrameType) -> list[Step]:
             raise ValueError(f"step {index}: {error}") from None
         if found and each.device is not found[0].device:
             raise ValueError(
-                f"step 0 is {_place(found[0])} and step {index} {_place(each)}: a batch is one op, "
-                "which runs in one place; push the steps of each place as a batch of their own"
+                f"step 0 is {_place(found[0])} and step {index} {_place(each)}: a batch is one op "
+                f"in one place; push a batch for each place"
             )
         if engine._is_checked and each.device is not None:
             call = held(each.call, *each.accesses, declared_as(each.name, index), frame)
@@ -105,15 +105,15 @@ def together(steps: Sequence[Step]) -> Accesses:
 def _launch(step: Any) -> Step:
     if not hasattr(step, "ready"):
         raise TypeError(
-            "a launch of the driver layer, whose accesses nobody knows; prepare it by "
-            "`cs.Module`'s kernels"
+            "a launch of the driver layer, whose accesses are unknown: prepare the launch with a "
+            "kernel of `cs.Module`"
         )
     accesses: Accesses = step.ready()
     kernel = step.kernel
     if any(region.__class__ is Everywhere for region in accesses[0][1]):
         raise ValueError(
-            f"kernel {kernel.name} may reach all memory, so that it cannot be said what the batch "
-            "reads from outside; say what it touches with .touching(...), or push it by itself"
+            f"kernel {kernel.name} may reach all memory, so the reads of the batch are unknown: "
+            f"name its arrays with .touching(...), or push the launch by itself"
         )
     # `Launch.on`, since the `on` of array launches is for the caller's streams.
     return Step(partial(Launch.on, step), kernel.name, accesses, kernel.device, step)

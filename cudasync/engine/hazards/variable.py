@@ -127,8 +127,8 @@ def resolve_one(thing: Any, word: str) -> Region:
     if isinstance(interface, dict):
         return interface_region(interface)
     raise TypeError(
-        f"{word}= takes variables, device arrays and NumPy arrays, not {type(thing).__name__}; "
-        f"wrap what has no bytes of its own in a Var"
+        f"{word}= takes variables, device arrays and NumPy arrays, not {type(thing).__name__}: "
+        f"for an object without bytes of its own, make a Var"
     )
 
 

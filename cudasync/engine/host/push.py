@@ -131,7 +131,9 @@ def push_any(
     """`push` for any op but a plain function on variables."""
     name = general_push.name_of(fn, name)
     if device is not None and pool is not None:
-        raise ValueError("pool= is for host ops; a device op runs on a stream")
+        raise ValueError(
+            "pool= is for host ops; leave it out for a device op, which runs on a stream"
+        )
     on = None if device is None else as_device(device)
     place = self._pool_named(pool)
     await_strangers(self, reads, writes)

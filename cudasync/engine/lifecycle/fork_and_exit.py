@@ -106,7 +106,7 @@ def _orphan_all() -> None:
     engines.clear()
     READY.clear()
     WATCHDOG.start_anew()
-    cause = ClosedError("the process was forked: the op runs in the parent only")
+    cause = ClosedError("the process was forked: the op runs only in the parent")
     for op in unfinished:
         if not op.finished:
             _orphan(op, cause)

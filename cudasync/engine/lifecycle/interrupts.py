@@ -49,8 +49,8 @@ def _refuse_endless(issuer: Issuer) -> bool:
     for op, (since, timeline) in issuer.interrupted.items():
         if not op.finished and now - since > shutdown.GRACE_S:
             raise CudasyncError(
-                f"{shutdown.named(op)} still runs on {timeline.name} since Ctrl-C ended a wait: "
-                f"it may never end; Device({timeline.device.ordinal}).reset() ends it if the "
-                "driver can, the end of the process in any case"
+                f"{shutdown.named(op)} still runs on {timeline.name} since Ctrl-C ended a wait, "
+                f"and may never end: Device({timeline.device.ordinal}).reset() ends it if the "
+                f"driver can, the end of the process always does"
             )
     return True

@@ -30,12 +30,12 @@ def refuse_sizes(pools: Mapping[str, int], streams: int, max_in_flight: int | No
 
 
 def closed() -> ClosedError:
-    return ClosedError("the engine was closed; make a new one")
+    return ClosedError("the engine was closed: make a new one")
 
 
 def dropped(op: Op) -> Failure:
     """The failure of `op`, which does not begin because its engine was left by Ctrl-C."""
-    cause = ClosedError("the engine was left by Ctrl-C before this op began")
+    cause = ClosedError("Ctrl-C left the engine before this op began")
     failure = Failure(op.number, op.name, op.push_site, cause)
     # Ctrl-C has reported it.
     failure.handle()

@@ -189,7 +189,7 @@ class _Leave:
                 return True
         self._left = [f"{named(op)} still ran on worker {where}" for op, where in running]
         self._left += [
-            f"{named(op)} still ran on {timeline.name}: nothing here can stop it"
+            f"{named(op)} still ran on {timeline.name}: cudasync cannot stop it"
             for op, timeline in flying
         ]
         return False

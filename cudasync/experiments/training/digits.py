@@ -54,7 +54,7 @@ def load() -> Data:
         datasets = importlib.import_module("sklearn.datasets")
     except ImportError as error:
         raise DataMissing(
-            "training needs the digits that scikit-learn ships: pip install scikit-learn"
+            "training needs the digits of scikit-learn: pip install scikit-learn"
         ) from error
     images, labels = datasets.load_digits(return_X_y=True)
     return prepared(images / 16, labels)

@@ -20,14 +20,14 @@ def as_text(found: Outcome) -> list[str]:
     return [
         "training: a perceptron of two layers learns handwritten digits",
         f"  {settings.steps} steps, batches of {settings.batch}, {settings.hidden} hidden units",
-        "  expected   every way has the losses of one device; with servers, where none are equal,",
-        f"             the last ones are at most {BOUND:g} times as large",
+        "  expected   every variant has the losses of one device; with servers, losses differ, and",
+        f"             the last loss is at most {BOUND:g} times as large",
         f"  measured   {_verdict(found)}",
         f"  reference  NumPy's float64 within {TOLERANCE_OF_NUMPY:.0e} "
         f"(off by {found.difference_of_numpy:.0e})",
         "",
         *(_line(row, widths) for row in (("", *_HEADS), *rows)),
-        *(f"  left out: {name}: {why}" for name, why in found.left_out.items()),
+        *(f"  not run: {name}: {why}" for name, why in found.left_out.items()),
     ]
 
 
@@ -37,7 +37,7 @@ def _verdict(found: Outcome) -> str:
         return f"NOT as expected, within {TOLERANCE:.0e}: {', '.join(wrong)}"
     served = sum(each.is_asynchronous for each in found.ways)
     behind = f", {served} with servers below {BOUND:g} times its loss" if served else ""
-    return f"{len(found.ways) - served} ways within {TOLERANCE:.0e}{behind}: as expected"
+    return f"{len(found.ways) - served} variants within {TOLERANCE:.0e}{behind}: as expected"
 
 
 def _row(found: Outcome, way: Trained) -> tuple[str, str, str, str]:

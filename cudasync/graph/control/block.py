@@ -37,12 +37,12 @@ class Block:
         here: Any = current.engine()
         if recorder is None or here is not recorder or recorder.is_closed:
             raise RecordingError(
-                f"{self._control.name} is recorded inside of the `with` block of its own graph"
+                f"{self._control.name} must be recorded inside the `with` block of its own graph"
             )
         if self._is_begun:
-            raise RecordingError("a block is recorded once: make another one")
+            raise RecordingError("a block is recorded once: make another block")
         if self._first is not None and self._first._node not in recorder.nodes[-1:]:
-            raise RecordingError("otherwise() comes directly behind the block of its cond")
+            raise RecordingError("otherwise() must directly follow the block of its cond")
         self._is_begun = True
         recorder.open_block()
         return self
@@ -75,5 +75,5 @@ class Block:
         second use.
         """
         if self._control.name != "cond" or self._first is not None or self._node is None:
-            raise RecordingError("otherwise() comes once, directly behind the block of its cond")
+            raise RecordingError("otherwise() must directly follow the block of its cond, once")
         return Block(self._recorder, self._control, self)

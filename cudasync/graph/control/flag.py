@@ -39,11 +39,13 @@ class Flag:
         dtype = getattr(array, "dtype", None)
         if dtype is None or not hasattr(array, "size"):
             raise TypeError(
-                f"a flag is an array with one element, of a device or the CPU, not "
-                f"{type(array).__name__}: its value is read at each launch"
+                f"a flag is an array with one element, whose value each launch reads, not "
+                f"{type(array).__name__}"
             )
         if np.dtype(dtype).kind not in "biu":
-            raise TypeError(f"a flag is of integers or bool, not {dtype}: compare it, as in x > 0")
+            raise TypeError(
+                f"a flag has an integer dtype or bool, not {dtype}: compare it, as in x > 0"
+            )
         if array.size != 1:
             raise ValueError(f"a flag has one element, not {array.size}: use xp.any or xp.all")
         device = getattr(array, "device", None)

@@ -34,11 +34,11 @@ class Repeat:
         negative."""
         if isinstance(times, bool) or hasattr(times, "region") or not hasattr(times, "__index__"):
             raise TypeError(
-                f"repeat takes an integer that is known now, not {type(times).__name__}: "
-                "use g.while_loop(flag) where an array decides"
+                f"repeat takes an integer, not {type(times).__name__}: if an array decides, use "
+                f"g.while_loop(flag)"
             )
         if index(times) < 0:
-            raise ValueError(f"repeat takes 0 or more, not {index(times)}")
+            raise ValueError(f"repeat takes a number from 0 on, not {index(times)}")
         return cls(index(times))
 
     @property

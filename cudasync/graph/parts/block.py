@@ -78,7 +78,7 @@ class BlockPart:
     def work(self) -> Work:
         """The work of a launch. Raises ClosedError once the part is closed."""
         if self._work is None:
-            raise ClosedError("the executable was closed; instantiate the graph again")
+            raise ClosedError("the executable was closed: instantiate the graph again")
         return self._work
 
     def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
@@ -99,7 +99,7 @@ class BlockPart:
         )
 
     def launch(self, stream: Stream) -> NoReturn:
-        raise AssertionError("a block is no work of a stream")
+        raise AssertionError("a block cannot run as work of a stream")
 
     def raise_if_gone(self) -> None:
         for body in self.work.bodies:

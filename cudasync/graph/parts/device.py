@@ -116,7 +116,7 @@ class DevicePart:
     def _or_raise(self) -> GraphExec:
         executable = self._executable
         if executable is None:
-            raise ClosedError("the executable was closed; instantiate the graph again")
+            raise ClosedError("the executable was closed: instantiate the graph again")
         # This raises if a reset of its device took the executable.
         executable.raise_if_closed()
         return executable

@@ -54,7 +54,7 @@ def optimised(
     """
     unknown = sorted(set(without) - set(PASSES))
     if unknown:
-        raise ValueError(f"there is no pass {unknown[0]!r}; there are {', '.join(PASSES)}")
+        raise ValueError(f"there is no pass {unknown[0]!r}: choose from {', '.join(PASSES)}")
     said = []
     before = figures(nodes)
     for name, run in PASSES.items():

@@ -47,7 +47,7 @@ def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
         for node in nodes
         if node not in gone
     ]
-    return left, f"{len(gone)} of {len(nodes)} nodes joined with others"
+    return left, f"{len(gone)} of {len(nodes)} nodes merged into other nodes"
 
 
 def _may_meet(one: Node, other: Node) -> bool:

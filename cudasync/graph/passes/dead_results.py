@@ -21,4 +21,4 @@ def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
         needed.update(node.before)
         left.append(node)
     left.reverse()
-    return left, f"{len(nodes) - len(left)} of {len(nodes)} nodes left out"
+    return left, f"{len(nodes) - len(left)} of {len(nodes)} nodes removed"

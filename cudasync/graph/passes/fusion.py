@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
     """Inline the producers of operands into each operation."""
     left, taken = merged(nodes, lambda outer, inner: outer.takes_in(inner))
-    return left, f"{len(taken)} of {len(nodes)} nodes taken in by others"
+    return left, f"{len(taken)} of {len(nodes)} nodes fused into other nodes"
 
 
 def merged(nodes: Sequence[Node], take: Callable[[Any, Any], Any]) -> tuple[list[Node], list[Node]]:

@@ -38,7 +38,7 @@ def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
             node = node.followed_by([step.at(len(left)) for step in steps])
         left.append(node)
     gone = len(nodes) - len(left)
-    return left, f"{gone} of {len(nodes)} nodes joined with those before them, in {count} chains"
+    return left, f"{gone} of {len(nodes)} nodes merged into their predecessors, in {count} chains"
 
 
 def _following(nodes: Sequence[Node]) -> dict[Node, Node]:

@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 def run(nodes: Sequence[Node]) -> tuple[Sequence[Node], str]:
     """Place the free steps."""
     if not any(node.anywhere for node in everything(nodes)):
-        return nodes, "nothing was recorded for any device"
+        return nodes, "no step was recorded for any_device"
     devices = [Device(ordinal) for ordinal in range(device_count())]
     pieces = Pieces(nodes)
     free = free_nodes(nodes, pieces)
     places, end_s, home_s = Planner(pieces, free, devices).plan(nodes)
     if not places:
         count = sum(node.control is None for node in free)
-        return nodes, f"{count} steps stay together, which nothing is quicker than"
+        return nodes, f"{count} steps stay together: no other placement is faster"
     placed = Placed(nodes, pieces, places)
     counts = Counter(device.ordinal for device in places.values())
     said = ", ".join(f"{count} on device {ordinal}" for ordinal, count in sorted(counts.items()))
     line = f"{said}, {placed.moves} moves of {placed.moved_bytes} bytes"
     if placed.refused:
-        line += f", {placed.refused} could not be made for their device"
+        line += f", {placed.refused} could not be built for their device"
     return placed.nodes, line + f", in {end_s * 1e6:.1f} us instead of {home_s * 1e6:.1f}"

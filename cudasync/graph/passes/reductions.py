@@ -25,7 +25,7 @@ def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
             nodes, lambda outer, inner: outer.reduces(inner) if outer.is_reduction else None
         )
     size = sum(_size(node) for node in taken)
-    return left, f"{len(taken)} of {len(nodes)} nodes taken in, {size} bytes less written"
+    return left, f"{len(taken)} of {len(nodes)} nodes fused, {size} bytes fewer written"
 
 
 def _size(node: Node) -> int:

@@ -29,7 +29,9 @@ def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
     line = f"{len(streams)} nodes of devices on {len(set(streams.values()))} streams"
     if any(number for _, number in streams.values()):
         first = sum(not number for _, number in streams.values())
-        line += f", {first} of them on the first, along {longest:.1f} us that are estimated"
+        line += (
+            f", {first} of them on the first, the critical path of an estimated {longest:.1f} us"
+        )
         return _placed(nodes, streams), line
     return list(nodes), line
 

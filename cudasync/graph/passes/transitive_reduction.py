@@ -19,7 +19,7 @@ _MOST = 10_000
 def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
     """The same nodes with the necessary edges; beyond `_MOST` nodes, with all edges."""
     if len(nodes) > _MOST:
-        return list(nodes), f"left as they are, with more than {_MOST} nodes"
+        return list(nodes), f"unchanged: more than {_MOST} nodes"
     needed = reduced(tuple(nodes))
     made = [node.at(node.index) for node in nodes]
     twin = dict(zip(nodes, made, strict=True))

@@ -41,7 +41,7 @@ class MpiServers:
         post = Post(self._MPI, self._handle, self._first + server, seconds, self._let_go)
         head = messages.head_of(messages.told_of(question), question.arrays)
         if len(head) > LONGEST_HEAD // 2:
-            raise ValueError(f"a question of {len(head)} bytes is too long: take a shorter key")
+            raise ValueError(f"the message of {len(head)} bytes is too long: use a shorter key")
         try:
             post.send(head, question.arrays, ASKS)
             found, got = post.receive(ANSWERS, into)
@@ -117,8 +117,8 @@ def join(
     size = library().COMM_WORLD.size
     if not 0 < servers < size:
         raise ValueError(
-            f"{size} ranks are {servers} servers and no worker: start {servers + 1} or more by "
-            f"mpiexec -n"
+            f"{servers} servers on {size} ranks leave no rank for a worker: start {servers + 1} "
+            f"or more ranks with mpiexec -n"
         )
     handle, workers = world(timeout).handle, size - servers
     if handle.rank < workers:

@@ -61,7 +61,7 @@ def library() -> Any:
         ray.shutdown()
         raise BackendUnavailable(
             "ray",
-            "it was imported before, so that a cluster would listen on all interfaces",
+            "ray was imported before, so a cluster would listen on all interfaces",
             hint=f"create the store before importing ray, set {_ALONE}=0, or call ray.init()",
         )
     return ray

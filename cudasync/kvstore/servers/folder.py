@@ -131,6 +131,6 @@ def raise_unless_alike(told: dict[str, Any], about: dict[str, Any], path: str) -
     for name in ("server", "servers"):
         if told.get(name) != about[name]:
             raise ValueError(
-                f"{path} is of {name} {told.get(name)}, this is {about[name]}: as many servers as "
-                f"then have to take it up"
+                f"{path} is of {name} {told.get(name)}, this is {about[name]}: use as many "
+                f"servers as before"
             )

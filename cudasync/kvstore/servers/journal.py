@@ -37,7 +37,7 @@ class Journal:
     def append(self, about: Any, arrays: list[Value]) -> None:
         """Write one record; OSError leaves the file as it was."""
         if self._broken:
-            raise OSError(f"{self.path} could not be repaired: {self._broken}")
+            raise OSError(f"{self.path} cannot be repaired: {self._broken}")
         told = [{"dtype": each.dtype.str, "shape": each.shape} for each in arrays]
         head = json.dumps({"about": about, "arrays": told}).encode()
         parts = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in arrays]
@@ -86,7 +86,7 @@ def records(path: str, *, is_last: bool) -> Iterator[tuple[Any, list[Value]]]:
             found = _record(file, size)
             if found is None:
                 if not is_last:
-                    raise ValueError(f"{path} is damaged at byte {start}: take an older folder")
+                    raise ValueError(f"{path} is damaged at byte {start}: use an older folder")
                 os.truncate(path, start)
                 return
             if isinstance(found, str):
@@ -101,14 +101,14 @@ def _record(file: Any, size: int) -> tuple[Any, list[Value]] | str | None:
         return None
     mark, head_length, length, check = _FRAME.unpack(frame)
     if mark != _MARK:
-        return "no record begins here"
+        return "no record begins there"
     if file.tell() + head_length + length > size:
         return None
     head, body = file.read(head_length), file.read(length)
     if zlib.crc32(body, zlib.crc32(head)) != check:
         # Blocks of a file may reach the disk in any order, so the last record may have its full
         # length and still be incomplete.
-        return None if file.tell() == size else "its bytes are not those that were written"
+        return None if file.tell() == size else "its checksum does not match"
     told, arrays, at = json.loads(head), [], 0
     for each in told["arrays"]:
         kind, shape = np.dtype(each["dtype"]), tuple(each["shape"])

@@ -49,15 +49,19 @@ def load(path: Any, keys: dict[Key, Placed], worker: Worker) -> None:
     name = about["optimizer"]
     chosen = [name, about["settings"]] if "settings" in about else worker.optimizer()
     if chosen is None or chosen[0] != name:
-        raise ValueError(f"{path} is of {name}: set that optimizer first")
+        raise ValueError(f"{path} was saved by the optimizer {name}: set this optimizer first")
     numbers = optimizer(*chosen).numbers
     found: dict[Key, dict[str, Any]] = {}
     for (key, each), array in zip(about["keys"], arrays, strict=True):
         if key not in keys:
-            raise ValueError(f"{path} has key {key!r}, which has no value here: init it first")
+            raise ValueError(
+                f"{path} has key {key!r}, which this store does not have: init the key first"
+            )
         shape = () if each in numbers else keys[key].shape
         if array.shape != shape or array.dtype != keys[key].dtype:
-            raise ValueError(f"key {key!r} in {path} does not fit what is stored")
+            raise ValueError(
+                f"key {key!r} in {path} has another shape or dtype than the stored value"
+            )
         found.setdefault(key, {})[each] = array
     if worker.rank:
         return

@@ -192,7 +192,9 @@ class Server:
             self.shard.checkpoint(f"{path}/server-{self._number}.state", lambda: dict(self._about))
             return None, []
         if self._folder is None:
-            raise ValueError("checkpoint(folder) takes a folder, or create() does")
+            raise ValueError(
+                "no folder is given: give it to checkpoint(folder) or to create(folder=)"
+            )
         with self._lock:
             self._folder.checkpoint(self.shard)
         return None, []

@@ -129,7 +129,7 @@ class Shard:
     def held(self, key: Key) -> Held:
         """The key itself; the caller must prevent pushes meanwhile. KeyError for an unknown key."""
         if key not in self._keys:
-            raise KeyError(f"key {key!r} has no value yet: init it first")
+            raise KeyError(f"key {key!r} has no value yet: init the key first")
         return self._keys[key]
 
     def __contains__(self, key: Key) -> bool:
@@ -185,7 +185,9 @@ class Shard:
             held = self.held(key)
             for name, each in held.state.items():
                 if name not in state or state[name].shape != each.shape:
-                    raise ValueError(f"the state of key {key!r} does not fit what is stored")
+                    raise ValueError(
+                        f"the state of key {key!r} has another shape or dtype than the stored value"
+                    )
             held.state = {
                 name: np.array(state[name], each.dtype) for name, each in held.state.items()
             }

@@ -141,8 +141,8 @@ class ServersStore(KVStore):
     def set_updater(self, updater: Callable[[Key, Array, Array], Any]) -> None:
         """ValueError: servers run no code of workers; see `set_optimizer`."""
         raise ValueError(
-            "servers take an optimizer by name and settings, and no function of a worker: use "
-            "set_optimizer, or a store of type dist_sync"
+            "servers cannot run a function of a worker: use set_optimizer, or a store of type "
+            "dist_sync"
         )
 
     def barrier(self) -> None:
@@ -263,13 +263,13 @@ class ServersStore(KVStore):
             base.raise_unless_floats(given)
         if not self._has_optimizer:
             if self._worker.optimizer() is None:
-                raise ValueError("dist_async updates by an optimizer: call set_optimizer first")
+                raise ValueError("dist_async needs an optimizer: call set_optimizer first")
             self._has_optimizer = True
 
     def _value(self, key: Key) -> Placed:
         self._raise_if_closed()
         if key not in self._keys:
-            raise KeyError(f"key {key!r} has no value yet: init it first")
+            raise KeyError(f"key {key!r} has no value yet: init the key first")
         return self._keys[key]
 
     def _raise_if_closed(self) -> None:

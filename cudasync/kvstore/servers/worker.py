@@ -98,7 +98,10 @@ class Worker:
                 )
             if (tuple(shape), np.dtype(dtype)) != (part.shape, placed.dtype):
                 told = f"{np.dtype(dtype)}{tuple(shape)}, not {placed.dtype}{part.shape}"
-                raise ValueError(f"key {key!r} is, or part of it is, {told}: all give the same")
+                raise ValueError(
+                    f"key {key!r}, or a part of it, is {told}: all workers must "
+                    f"init the same shape and dtype"
+                )
         return placed
 
     def push(self, key: Key, part: Part, x: Value, packed: Any, into: Value | None) -> None:
@@ -145,7 +148,9 @@ class Worker:
     def _seen(self, part: Part, version: int) -> None:
         """Note the server's version; ServerLost if it reported a newer version before."""
         if version < part.version:
-            raise ServerLost(part.server, f"it went from version {part.version} back to {version}")
+            raise ServerLost(
+                part.server, f"the server fell back from version {part.version} to {version}"
+            )
         part.version = version
 
     def _until(self, look: Any, what: str, missing: Callable[[], tuple[str, ...]]) -> Any:

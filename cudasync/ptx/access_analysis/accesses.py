@@ -50,7 +50,7 @@ class Access(Enum):
     READ = "read"
     WRITE = "written"
     READ_WRITE = "read and written"
-    UNKNOWN = "used in a way that cannot be followed: may be read and written"
+    UNKNOWN = "used in an untraceable way: may be read and written"
 
     @property
     def reads(self) -> bool:
@@ -130,7 +130,7 @@ class _Marks:
         for access in flow.accesses:
             self._access(access)
         for slot, line in flow.lost:
-            self._lose(flow.slots[slot], f"used by what cannot be followed, line {line}")
+            self._lose(flow.slots[slot], f"used by an untraceable instruction, line {line}")
         for slot, line in flow.printed:
             self._print(flow.slots[slot], line)
         return self._told()
@@ -178,7 +178,7 @@ class _Marks:
         made = [each for each in origins.which(address & origins.direct) if each not in touched]
         if made:
             name = flow.known[made[0]].name
-            self._beyond.append(f"a pointer put together of numbers like `{name}`, line {line}")
+            self._beyond.append(f"a pointer composed of numbers like `{name}`, line {line}")
         if GLOBAL in reachable_cells(flow, address, is_generic=access.is_generic):
             # Any code that finds the address there may use it, in this kernel or in a later one.
             for slot in access.stored:
@@ -203,7 +203,7 @@ class _Marks:
             self._read.setdefault(place, line)
         origins = self._flow.origins
         if values & (origins.loaded | origins.any) and self._flow.prints_strings:
-            self._beyond.append(f"a string whose pointer is printed in line {line}")
+            self._beyond.append(f"a string that printf prints in line {line}")
 
     def _touched(self, address: int) -> Iterator[int]:
         """The origins whose addresses `address` may be."""

@@ -46,7 +46,7 @@ class Cursor:
     def unexpected(self, wanted: str) -> NoReturn:
         """Raise an error: a word other than `wanted` stands here."""
         if self.word.startswith("/*"):
-            self.fail("a comment is never closed")
+            self.fail("the comment has no end: close it with */")
         found = f"found {self.word!r}" if self.word else "the text ends here"
         self.fail(f"{wanted} expected, {found}")
 

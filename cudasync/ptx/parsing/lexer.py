@@ -94,5 +94,7 @@ def decode(text: str | bytes, file: str) -> str:
         try:
             text = text.decode()
         except UnicodeDecodeError as broken:
-            raise PtxError(f"not a text: byte {broken.start} is not UTF-8", file=file) from None
+            raise PtxError(
+                f"the file is not UTF-8 text: byte {broken.start} is invalid", file=file
+            ) from None
     return text.rstrip("\0")

@@ -129,9 +129,9 @@ def _constant(operand: Operand, type_: ScalarType) -> str | None:
     if type_ in _HALVES:
         return None
     if isinstance(operand, Integer):
-        return f"{operand.value} is no number of type {type_!r}" if type_.is_float else None
+        return f"{operand.value} is not a number of type {type_!r}" if type_.is_float else None
     is_bits = type_.value[0] == "b" and type_.bits == operand.type.bits
-    return None if type_.is_float or is_bits else f"a float is no number of type {type_!r}"
+    return None if type_.is_float or is_bits else f"a float is not a number of type {type_!r}"
 
 
 def _predicate(operand: Operand) -> str | None:
@@ -184,7 +184,7 @@ def _pieces(operand: Operand, type_: ScalarType) -> str | None:
     count = len(operand.elements)
     for element in operand.elements:
         if isinstance(element, Register) and element.type.bits * count != type_.bits:
-            return f"{count} pieces of type {element.type!r} do not make {type_!r}"
+            return f"{count} elements of type {element.type!r} do not make {type_!r}"
     return None
 
 
@@ -193,7 +193,7 @@ def _memory(operand: Operand, instruction: Instruction, *, is_result: bool) -> s
     count = instruction.vector_size
     elements = operand.elements if isinstance(operand, Vector) else (operand,)
     if len(elements) != count or (count > 1 and not isinstance(operand, Vector)):
-        return f"a vector of {count} expected" if count > 1 else "one register expected"
+        return f"expected a vector of {count}" if count > 1 else "one register expected"
     for element in elements:
         if is_result and count > 1 and isinstance(element, Sink):
             continue
@@ -237,11 +237,11 @@ def _address(operand: Operand) -> str | None:
         # A tensor or a texture, with its coordinates.
         return None
     if not isinstance(operand, Address):
-        return "an address in brackets expected"
+        return "expected an address in brackets"
     if isinstance(operand.base, Register):
         type_ = operand.base.type
         if type_.bits < ScalarType.B32.bits or type_.is_float:
-            return f"{operand.base.name} is of type {type_!r}, which is no address"
+            return f"{operand.base.name} is of type {type_!r}, which cannot hold an address"
     return None
 
 

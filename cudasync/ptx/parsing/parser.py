@@ -97,7 +97,7 @@ class _ModuleParser:
             cursor.unexpected("version number")
         version = (int(match[1]), int(match[2]))
         if not (1, 0) <= version <= NEWEST_VERSION:
-            cursor.fail(f"version {version[0]}.{version[1]} is not known")
+            cursor.fail(f"unknown PTX version {version[0]}.{version[1]}")
         cursor.index += 1
         return version
 
@@ -121,7 +121,7 @@ class _ModuleParser:
             return 64
         size = cursor.natural("address size")
         if size not in (32, 64):
-            cursor.fail(f"address size {size} is neither 32 nor 64", cursor.index - 1)
+            cursor.fail(f"address size {size} must be 32 or 64", cursor.index - 1)
         return size
 
     def _statement(self) -> None:
@@ -185,7 +185,9 @@ class _ModuleParser:
     def _variable(self, space: StateSpace, *, is_extern: bool) -> None:
         cursor = self._cursor
         if space in (StateSpace.LOCAL, StateSpace.PARAM):
-            cursor.fail(f"a .{space.value} variable belongs in a function", cursor.index - 1)
+            cursor.fail(
+                f"a .{space.value} variable must be declared in a function", cursor.index - 1
+            )
         part = type_part(cursor)
         while True:
             index = cursor.index

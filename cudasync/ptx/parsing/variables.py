@@ -77,7 +77,7 @@ def type_part(cursor: Cursor) -> TypePart:
         elif word in _TYPES and found is None:
             found = _TYPES[word]
         else:
-            cursor.fail(f"{word} does not belong in a declaration", cursor.index - 1)
+            cursor.fail(f"{word} is not allowed in a declaration", cursor.index - 1)
     if found is None:
         cursor.unexpected("type")
     return TypePart(found, vector, align or found.size * vector, handle)
@@ -164,7 +164,7 @@ class _InitialReader:
         if len(dimensions) > _DEEPEST:
             cursor.fail("more dimensions than can be initialised")
         if not dimensions:
-            cursor.fail("braces around the value of a scalar")
+            cursor.fail("the value of a scalar has braces: remove them")
         cursor.expect("{")
         row = math.prod(dimensions[1:])
         values: list[Initial] = []
@@ -184,7 +184,7 @@ class _InitialReader:
     def _pad(self, values: list[Initial], count: int) -> None:
         self._padding += max(count, 0)
         if self._padding > _MOST_PADDING:
-            self._cursor.fail("initial values leave too many elements out")
+            self._cursor.fail("too few initial values")
         values += [Integer(0)] * count
 
     def _value(self) -> Initial:

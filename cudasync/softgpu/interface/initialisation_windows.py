@@ -27,10 +27,8 @@ class State(IntEnum):
     DISTANCE = 0
     LOW = auto()
     HIGH = auto()
-    # The block of the marks; no block at first.
-    X = auto()
-    Y = auto()
-    Z = auto()
+    # The block of the marks, see `block_of`; no block at first.
+    BLOCK = auto()
     # The size of the system's memory at LOW, which counts as written.
     RESERVED = auto()
     # The size of the shared memory, and the number of its bytes that may be unwritten.
@@ -48,13 +46,13 @@ class Row(IntEnum):
     ADDRESS = auto()
     SIZE = auto()
     THREAD = auto()
-    X = auto()
-    Y = auto()
-    Z = auto()
+    BLOCK = auto()
 
 
 MOST_ROWS: Final = 32
-_NO_BLOCK: Final = 2**64 - 1
+NO_BLOCK: Final = 2**64 - 1
+# A block as one word: x, and y and z from these bits on. Grids have at most 2^31 by 2^16 by 2^16.
+Y_BIT, Z_BIT = 31, 47
 
 
 class EarlyRead(NamedTuple):
@@ -93,7 +91,7 @@ class Windows:
         marks = (ctypes.c_ubyte * (high - low + 1))()
         words[State.DISTANCE] = (ctypes.addressof(marks) - low) & (2**64 - 1)
         words[State.LOW], words[State.HIGH] = low, high
-        words[State.X] = _NO_BLOCK
+        words[State.BLOCK] = NO_BLOCK
         words[State.RESERVED] = window.reserved_bytes
         words[State.SHARED] = window.shared_bytes
         self._kept.append((window, words, marks))
@@ -107,9 +105,15 @@ class Windows:
 
     def early(self) -> Iterator[EarlyRead]:
         """The reads of unwritten bytes, each line once for each slot."""
-        for window, (line, address, size, thread, x, y, z) in self._rows():
+        for window, (line, address, size, thread, block) in self._rows():
             is_shared = address < window.shared + window.shared_bytes
             offset = address - (window.shared if is_shared else window.local)
             if not is_shared and window.thread_bytes:
                 offset %= window.thread_bytes
-            yield EarlyRead(line, is_shared, offset, size, thread, (x, y, z))
+            yield EarlyRead(line, is_shared, offset, size, thread, block_of(block))
+
+
+def block_of(word: int) -> tuple[int, int, int]:
+    """The index of a block that a word stands for."""
+    x, y = word & (1 << Y_BIT) - 1, word >> Y_BIT & (1 << Z_BIT - Y_BIT) - 1
+    return x, y, word >> Z_BIT

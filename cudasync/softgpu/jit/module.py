@@ -58,6 +58,7 @@ class JitKernel:
         # Holds the program once a caller has asked for it.
         self._programs: list[Program] = []
         self._find_program = find_program
+        self._races = settings.races
         self._texts = KernelTexts(outline.name, self._program, settings, source)
         self._fits: dict[tuple[Dim3, int], Fit] = {}
         self._needs_whole_warps = self.text(_USUAL).traits.needs_whole_warps
@@ -97,7 +98,10 @@ class JitKernel:
         if x % WARP and not is_line and x % 16 == 0 and not self._needs_whole_warps:
             return Variant(lanes=16, is_rowwise=True, is_whole=True)
         return Variant(
-            lanes=WARP, is_rowwise=x % WARP == 0 or is_line, is_whole=x * y * z % WARP == 0
+            lanes=WARP,
+            is_rowwise=x % WARP == 0 or is_line,
+            is_whole=x * y * z % WARP == 0,
+            is_line=is_line and self._races,
         )
 
     sees_threads = True

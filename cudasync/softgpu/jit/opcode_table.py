@@ -22,7 +22,8 @@ from cudasync.softgpu.jit.synchronisation import (
     atomics,
     fences,
     mbarriers,
-    shuffles_and_votes,
+    shuffle,
+    votes_and_reductions,
     warp_match,
 )
 
@@ -41,7 +42,8 @@ EMITTERS: dict[str, Emitter] = {
     **fences.EMITTERS,
     **calls.EMITTERS,
     **transcendental.EMITTERS,
-    **shuffles_and_votes.EMITTERS,
+    **shuffle.EMITTERS,
+    **votes_and_reductions.EMITTERS,
     **warp_match.EMITTERS,
     **byte_permute.EMITTERS,
     **dot_product.EMITTERS,

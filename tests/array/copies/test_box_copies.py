@@ -284,9 +284,9 @@ def test_many_short_rows_are_for_a_kernel(shape, index, call):
     [
         (Box(8, 3, 1, 16, 8, 3, 3), "do not fit the target, 32"),
         (Box(8, 2, 2, 8, 16, 2, 2), "do not fit the source, 32"),
-        (Box(8, 2, 1, 4, 8, 2, 2), "rows overlap"),
-        (Box(8, 2, 2, 8, 8, 1, 2), "rows overlap"),
-        (Box(8, 0, 1, 8, 8, 0, 0), "nothing to copy"),
+        (Box(8, 2, 1, 4, 8, 2, 2), "rows that do not overlap"),
+        (Box(8, 2, 2, 8, 8, 1, 2), "rows that do not overlap"),
+        (Box(8, 0, 1, 8, 8, 0, 0), "a copy needs at least one byte"),
     ],
 )
 def test_a_box_that_does_not_fit_is_refused_before_the_driver(box, words):

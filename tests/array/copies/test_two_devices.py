@@ -59,7 +59,7 @@ def test_so_are_buffers_views_and_other_libraries_arrays():
                 refused(lambda: cs.launch(fill, grid=1, args=(one, bad, four)))
                 refused(lambda: fill.pack((one, bad, four)))
                 cs.launch(fill, grid=1, args=(one, good, four))
-        with pytest.raises(ValueError, match="the stream is of Device"):
+        with pytest.raises(ValueError, match="the stream on Device"):
             cs.launch(fill, grid=1, args=(one, good, four), stream=cs.Stream(b))
     """)
 

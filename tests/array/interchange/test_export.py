@@ -184,7 +184,7 @@ def test_numpy_gets_a_copy_on_the_host(engine):
     x = cs.array(np.arange(6).reshape(2, 3))
     host = np.from_dlpack(_OnHost(x[:, 1:]))
     assert host.tolist() == [[1, 2], [4, 5]]
-    with pytest.raises(BufferError, match="only be a copy"):
+    with pytest.raises(BufferError, match="needs a copy"):
         x.__dlpack__(dl_device=(1, 0), copy=False)
     with pytest.raises(ValueError, match="takes no stream"):
         x.__dlpack__(dl_device=(1, 0), stream=1)

@@ -32,7 +32,7 @@ def things():
     yield kernel, "send the PTX"
     yield kernel[1, 1], "send the PTX"
     yield kernel.pack(args), "pack them there"
-    yield kernel.prepare(grid=1, args=args), "prepare it there"
+    yield kernel.prepare(grid=1, args=args), "prepare the launch there"
     yield engine, "make an Engine"
     yield engine.push(int), r"result\(\)"
     yield engine.push(lambda stream: None, device=0), r"result\(\)"

@@ -285,7 +285,7 @@ def test_a_batch_runs_in_one_place(engine, mix):
         engine.push_many([step, by_hand])
     last = cs.Device(cs.device_count() - 1)
     if last.ordinal:
-        with pytest.raises(ValueError, match="which runs in one place"):
+        with pytest.raises(ValueError, match="is one op in one place"):
             engine.push_many([step, (fail, (), (), last)])
 
 

@@ -56,7 +56,7 @@ def unchecked():
 
 
 RIGHT = (
-    "inferred", "right", "out", "written, then read", "views", "by hand", "a view with gaps",
+    "inferred", "right", "out", "written, then read", "views", "by hand", "not C-contiguous",
     "a function", "a function with scratch", "a function that pushes", "a function and a variable",
     "an address as a number", "a pointer in memory", "a pointer in memory, as said",
     "a batch",
@@ -120,7 +120,7 @@ def test_writing_over_the_end_of_one_view_into_another_fails_the_op(found):
         ("beyond a view", "byte 8 of argument 1 (target) is written, but declared of that memory"
          " are bytes 0 to 8 to be read and written. Name what is used in reads="),
         ("read beyond a view", "byte 8 of argument 2 (source) is read, but"),
-        ("beyond a view with gaps", "byte 28 of argument 1 (target) is written, but declared of"
+        ("beyond not C-contiguous", "byte 28 of argument 1 (target) is written, but declared of"
          " that memory are bytes 0 to 28 to be read and written"),
         ("beyond a view, prepared", "byte 8 of argument 1 (target) is written"),
         ("a pointer in memory, and another said", "byte 0 of stream-ordered device memory of 32"

@@ -150,7 +150,7 @@ def test_an_address_of_memory_that_is_not_ours_may_be_anything(engine, step):
         op = step[1, 1](int(theirs), np.uint32(1))
         assert not op.done()
     op.wait(PATIENCE_S)
-    assert "no memory of ours: everything on device" in op.accesses[0].reason
+    assert "not memory of cudasync: everything on device" in op.accesses[0].reason
     driver.cuMemFree(theirs)
 
 

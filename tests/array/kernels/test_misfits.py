@@ -100,7 +100,9 @@ def test_what_passed_once_says_nothing_of_another_dtype(engine, kernels):
     kernel, good, bad = kernels["f32"], cs.zeros(8), cs.zeros(8, np.float64)
     for _ in range(2):
         kernel[1, 1](good, good)
-        with pytest.raises(TypeError, match=r"array of float64, but the PTX uses.*\.f32"):
+        with pytest.raises(
+            TypeError, match=r"array of float64, but the PTX reads or writes.*\.f32"
+        ):
             kernel[1, 1](bad, good)
         with pytest.raises(TypeError, match="argument 2"):
             kernel[1, 1](good, bad)
@@ -168,11 +170,11 @@ def test_a_view_with_gaps_is_refused_and_both_ways_out_work(engine, kernels, ind
     ours, theirs, like = views_of(index)
     kernel, target = kernels["f32"], cs.zeros(16)
     for view in (ours, theirs, cs.In(ours)):
-        with pytest.raises(ValueError, match=r"gaps.*x\.copy\(\), or cs\.strided\(x\)"):
+        with pytest.raises(ValueError, match=r"not C-contiguous.*x\.copy\(\), or cs\.strided\(x\)"):
             kernel[1, 1](view, target)
-    with pytest.raises(ValueError, match="gaps"):
+    with pytest.raises(ValueError, match="not C-contiguous"):
         kernel.prepare(grid=1, args=(ours, target))
-    with pytest.raises(ValueError, match="gaps"):
+    with pytest.raises(ValueError, match="not C-contiguous"):
         cs.launch(kernel, grid=1, args=(theirs, cs.DeviceBuffer(64)))
     kernel[1, like.size](ours.copy(), target)
     assert target.numpy()[: like.size].tolist() == like.ravel().tolist()
@@ -191,7 +193,7 @@ def test_axes_of_length_one_and_nothing_at_all_are_no_gaps(engine, kernels, inde
 
 def test_fortran_order_is_another_order(engine, kernels):
     theirs = TheirArray(np.zeros((2, 3), np.float32), strides=(4, 8))
-    with pytest.raises(ValueError, match="not in C order"):
+    with pytest.raises(ValueError, match="not C-contiguous"):
         kernels["f32"][1, 1](theirs, cs.zeros(16))
     with pytest.raises(ValueError, match="not contiguous"):
         cs.copy(cs.empty((2, 3)), theirs)
@@ -204,7 +206,7 @@ def test_a_strided_view_is_what_the_launch_uses_from_its_first_to_its_last_byte(
     assert (view.region, view.shape, view.strides) == (x[1::3].region, (3,), (12,))
     kernels["f32"][1, 4](cs.strided(x[::2]), target)
     assert target.numpy().tolist() == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="gaps"):
+    with pytest.raises(ValueError, match="not C-contiguous"):
         kernels["f32"][1, 4](view[::2], target)
     with pytest.raises(TypeError, match="float64"):
         kernels["f32"][1, 4](cs.strided(cs.zeros(8, np.float64)[::2]), target)

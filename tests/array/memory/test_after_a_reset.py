@@ -77,7 +77,7 @@ def test_it_is_refused_before_anything_is_enqueued(use, engine):
     engine.waitall()
     cs.Device(SPOT).reset()
     for _ in range(2):
-        with pytest.raises(cs.ClosedError, match="went with the reset of Device"):
+        with pytest.raises(cs.ClosedError, match="reset of Device"):
             USES[use](x, y)
         engine.waitall()
         USES[use](*pair())
@@ -118,7 +118,7 @@ def test_repr_says_it(engine):
     x, _ = pair()
     engine.waitall()
     cs.Device(SPOT).reset()
-    assert "went with the reset of Device" in repr(x)
+    assert "reset of Device" in repr(x)
 
 
 def test_a_planted_bug_is_found(engine, monkeypatch):
@@ -147,7 +147,7 @@ def test_a_kernel_that_was_called_before_is_refused_before_anything_is_pushed(en
     cs.Device(SPOT).reset()
     with counted_calls() as calls:
         for call in (lambda: kernel[1, 8](*args), launch.push, lambda: engine.push_many([launch])):
-            with pytest.raises(cs.ClosedError, match="went with the reset"):
+            with pytest.raises(cs.ClosedError, match="reset of its device"):
                 call()
     assert not enqueued(calls)
     again = cs.Module.from_file(kernel_file("fill"), device=SPOT).kernel("fill_u32")

@@ -157,7 +157,7 @@ def test_misuse_is_said(mix, words):
     if cs.device_count() > 1:
         with pytest.raises(ValueError, match="loaded on"):
             cs.Graph(1).add_kernel(launch_of(mix, words, 0, 0, 1))
-        with pytest.raises(ValueError, match="the stream is of"):
+        with pytest.raises(ValueError, match="the stream to"):
             executable.launch(cs.Stream(1))
     one.close()
     one.close()

@@ -191,7 +191,7 @@ def test_more_shared_memory_than_the_default_is_opted_in(device, stream):
     buffer = DeviceBuffer(256, device)
     launch(kernel, grid=1, block=64, args=(buffer,), shared_bytes=most, stream=stream)
     assert words(buffer, stream) == list(range(64))
-    with pytest.raises(ValueError, match=f"a block can have {most} in all"):
+    with pytest.raises(ValueError, match=f"exceed {most} for a block"):
         launch(kernel, grid=1, block=64, args=(buffer,), shared_bytes=most + 1, stream=stream)
 
 

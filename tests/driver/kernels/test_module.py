@@ -136,7 +136,7 @@ def test_text_that_is_no_ptx_is_a_ptx_error(device, text):
     ("image", "says"),
     [
         (b"\x7fELF\2\1\1" + bytes(100), "ELF"),
-        (bytes(range(128, 256)) * 4, "not text"),
+        (bytes(range(128, 256)) * 4, "binary data, not PTX"),
         (FILL[:50].encode() + b"\0" + FILL[50:].encode(), "NUL"),
     ],
 )

@@ -68,13 +68,13 @@ def test_each_verb_goes_to_the_device_of_its_operands_whichever_is_current():
 def test_what_belongs_to_one_device_is_refused_on_the_other():
     with_two_devices("""
         kernel = Module.from_ptx(FILL, device=a).kernel("fill")
-        with pytest.raises(ValueError, match="loaded on Device.0., the stream is of Device.1."):
+        with pytest.raises(ValueError, match="loaded on Device.0., the stream on Device.1."):
             launch(kernel, grid=1, args=(DeviceBuffer(4, a), 1, 1), stream=on_b)
-        with pytest.raises(ValueError, match="loaded on Device.0., the stream is of Device.1."):
+        with pytest.raises(ValueError, match="loaded on Device.0., the stream on Device.1."):
             kernel.prepare(grid=1, args=(DeviceBuffer(4, a), 1, 1)).on(on_b)
         with pytest.raises(ValueError, match="event of Device.0. cannot be recorded on Device.1."):
             on_b.record(Event(a))
-        with pytest.raises(ValueError, match="Device.0., but the stream is of Device.1."):
+        with pytest.raises(ValueError, match="Device.0., but the stream belongs to Device.1."):
             DeviceBuffer(4, a, stream=on_b)
     """)
 

@@ -53,9 +53,9 @@ def test_elapsed_time_of_an_event_without_timing_is_a_value_error(device, stream
     timed, untimed = Event(device, timing=True), Event(device)
     timed.record(stream)
     untimed.record(stream)
-    with pytest.raises(ValueError, match="start event was made without timing=True"):
+    with pytest.raises(ValueError, match="start event was made without timing"):
         timed.elapsed_ms(untimed)
-    with pytest.raises(ValueError, match="end event was made without timing=True"):
+    with pytest.raises(ValueError, match="end event was made without timing"):
         untimed.elapsed_ms(timed)
 
 

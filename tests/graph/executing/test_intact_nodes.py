@@ -210,7 +210,7 @@ def test_of_joined_copies_only_the_one_that_needs_failed_data_is_left_out(engine
         cs.copy(b[:8], a[:8])
         cs.copy(b[8:], a[8:])
     executable = g.instantiate()
-    assert "1 of 2 nodes joined" in executable.report()
+    assert "1 of 2 nodes merged" in executable.report()
     engine.push(fail, writes=[a[8:]])
     executable.launch()
     assert is_poisoned(b[8:])

@@ -66,5 +66,5 @@ def test_a_buffer_that_a_block_uses_and_that_is_freed_is_told_of(x):
     exe = g.instantiate()
     exe.launch().wait()
     buffer.close()
-    with pytest.raises(cs.ClosedError, match="record the graph with another"):
+    with pytest.raises(cs.ClosedError, match="record the graph with an open"):
         exe.launch()

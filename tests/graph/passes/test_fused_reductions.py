@@ -107,7 +107,7 @@ def test_an_expression_and_its_sum_are_one_kernel():
     exe = g.instantiate()
     assert len(g) == 3
     assert len(exe.nodes) == 1
-    assert "reductions: 1 of 2 nodes taken in, 32 bytes less written" in exe.report()
+    assert "reductions: 1 of 2 nodes fused, 32 bytes fewer written" in exe.report()
     exe.launch()
     assert float(total) == sum((i - 1) * i for i in range(8))
     plain = g.instantiate(without=("reductions",))

@@ -91,7 +91,7 @@ def test_a_chain_is_one_node_and_all_of_it_is_called():
     g, x = chain(5, calls)
     exe = g.instantiate()
     assert [node.name for node in exe.nodes] == ["step 0 to step 4"]
-    assert "host: 4 of 5 nodes joined with those before them, in 1 chains" in exe.report()
+    assert "host: 4 of 5 nodes merged into their predecessors, in 1 chains" in exe.report()
     exe.launch()
     x.wait()
     assert calls == [*range(5)]

@@ -127,7 +127,7 @@ def test_parts_of_a_copy_are_one_node():
         cs.copy(z[6:], x[:6])
     exe = g.instantiate()
     assert len(exe.nodes) == 3
-    assert "copies: 3 of 6 nodes joined with others" in exe.report()
+    assert "copies: 3 of 6 nodes merged into other nodes" in exe.report()
     exe.launch()
     assert y.numpy().tolist() == x.numpy().tolist()
     assert z.numpy().tolist() == [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5]

@@ -337,7 +337,7 @@ def test_a_program_without_any_is_left_as_it_is():
     with cs.graph() as g:
         x += 1
     with g.instantiate() as executable:
-        assert "placement: nothing was recorded for any device" in executable.report()
+        assert "placement: no step was recorded for any_device" in executable.report()
 
 
 @given(programs, st.integers(1, 3))

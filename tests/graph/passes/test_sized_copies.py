@@ -70,14 +70,16 @@ def test_the_first_elements_are_copied_without_a_graph_too():
 
 def test_counts_that_do_not_fit_are_said_so():
     target, source = cs.zeros(4, np.int32), cs.zeros(SIZE, np.int32)
-    with pytest.raises(ValueError, match="count is 5, and the smaller array has 4"):
+    with pytest.raises(ValueError, match="count is 5, but the smaller array has 4"):
         cs.copy(target, source, count=5)
     with pytest.raises(ValueError, match="not C-contiguous"):
         cs.copy(target, cs.zeros((4, 4), np.int32)[:, :2], count=2)
-    with pytest.raises(TypeError, match="count= is of arrays"):
+    with pytest.raises(TypeError, match="count= needs arrays"):
         cs.copy(cs.DeviceBuffer(16), source, count=2)
     with sized(3, target, source) as exe:
-        with pytest.raises(ValueError, match="a copy of 5 elements: its sides have 4"):
+        with pytest.raises(
+            ValueError, match="a copy of 5 elements exceeds its arrays, which have 4"
+        ):
             exe.update(count=5)
         exe.launch()
         exe.update(count=4)
@@ -91,6 +93,6 @@ def test_an_argument_that_only_took_part_in_recording_can_not_be_changed():
         cs.copy(target[:count], source[:count])
     with g.instantiate() as exe:
         for name, value in (("count", 2), ("nobody's", max)):
-            with pytest.raises(ValueError, match=f"argument {name!r} is given to no kernel") as e:
+            with pytest.raises(ValueError, match=f"argument {name!r} reaches no kernel") as e:
                 exe.update(**{name: value})
             assert "count=" in str(e.value)

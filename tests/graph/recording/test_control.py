@@ -123,7 +123,7 @@ def test_arguments_inside_of_a_block_are_replaced(x):
 
 def test_misuse_is_said_so(x, flag):
     g = cs.graph()
-    with pytest.raises(cs.RecordingError, match="inside of the `with` block"), g.repeat(1):
+    with pytest.raises(cs.RecordingError, match="inside the `with` block"), g.repeat(1):
         pass
     with g:
         for wrong, error in [
@@ -142,7 +142,7 @@ def test_misuse_is_said_so(x, flag):
                 cs.waitall()
             x += 1
         x += 1
-        with pytest.raises(cs.RecordingError, match="directly behind"), chosen.otherwise():
+        with pytest.raises(cs.RecordingError, match="directly follow"), chosen.otherwise():
             pass
         with pytest.raises(cs.RecordingError, match="once"), chosen:
             pass

@@ -39,7 +39,7 @@ def test_a_step_that_is_recorded_again_is_instantiated_once():
     with counted_calls() as calls:
         others = [graph_of(add, x, y, z) for _ in range(3)]
     assert calls["cuGraphInstantiate"] == 0
-    assert "shared with graphs that do the same: 1" in others[0].report()
+    assert "shared with equal graphs: 1" in others[0].report()
     assert "shared" not in first.report()
     # Closing one graph does not affect the others.
     first.close()

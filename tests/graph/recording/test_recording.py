@@ -114,7 +114,7 @@ def test_misuse_is_said_so(x):
         inside = cs.engine()
     with pytest.raises(cs.RecordingError, match="once"), g:
         pass
-    with pytest.raises(cs.RecordingError, match="is over"):
+    with pytest.raises(cs.RecordingError, match="recording has ended"):
         inside.push(print)
     executable = g.instantiate()
     assert executable.launch().result() is None

@@ -133,7 +133,7 @@ def test_the_ways_a_checker_may_fail_are_seen(monkeypatch):
     with monkeypatch.context() as planted:
         planted.setattr(
             "cudasync.softgpu.jit.control_flow.masked_execution.quiet_nodes",
-            lambda flow, stops: frozenset(range(len(flow.nodes))),
+            lambda flow, stops, **_: frozenset(range(len(flow.nodes))),
         )
         assert not found_in(RACY)
     with monkeypatch.context() as planted:

@@ -32,7 +32,8 @@ COUNT = 8
 @pytest.fixture(autouse=True)
 def nothing_is_quiet(monkeypatch):
     monkeypatch.setattr(
-        "cudasync.softgpu.jit.control_flow.masked_execution.quiet_nodes", lambda *_: frozenset()
+        "cudasync.softgpu.jit.control_flow.masked_execution.quiet_nodes",
+        lambda *_, **__: frozenset(),
     )
 
 

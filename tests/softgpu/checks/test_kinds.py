@@ -277,7 +277,7 @@ def test_what_is_suppressed_is_not_told(buffers, streams):
 
 
 def test_a_kind_that_there_is_not_is_refused():
-    with pytest.raises(cs.CudaError, match="'rase' to check: there are mem, race"):
+    with pytest.raises(cs.CudaError, match="unknown check 'rase': choose from mem, race"):
         check(lambda: None, kinds=["rase"])
     # The check has ended.
     assert check(lambda: None) == []

@@ -107,7 +107,7 @@ def test_a_wrong_count_of_written_bytes_is_found_out(monkeypatch):
 
     def wrong(*args, **options):
         made = right(*args, **options)
-        ends = "  store i64 0, ptr %unwritten.at"
+        ends = "  store i64 %block, ptr %written.block.at"
         return replace(made, name=f"{made.name}.planted", count=lambda *_: ends)
 
     monkeypatch.setattr(initialisation_calls, "_marking", wrong)

@@ -194,7 +194,7 @@ def test_seeds_give_different_legal_orders_and_repeat():
 
 @pytest.mark.parametrize("text", ["", "lifo", "seed", "seed=x", "fifo=1"])
 def test_an_unknown_scheduler_is_refused(text):
-    with pytest.raises(ValueError, match="no scheduler"):
+    with pytest.raises(ValueError, match="there is no scheduler"):
         Machine(total_bytes=1 << 20, scheduler=text)
 
 

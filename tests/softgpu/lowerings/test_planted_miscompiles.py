@@ -18,7 +18,7 @@ from cudasync.softgpu.jit.analysis import divergence
 from cudasync.softgpu.jit.arithmetic import bitwise, carry_flag, conversion, floating_point
 from cudasync.softgpu.jit.arithmetic import comparison as comparing
 from cudasync.softgpu.jit.control_flow import branch_lowering
-from cudasync.softgpu.jit.synchronisation import shuffles_and_votes
+from cudasync.softgpu.jit.synchronisation import shuffle, votes_and_reductions
 from cudasync.softgpu.jit.vector_ir import lane_masks, values
 
 # The most agreeing programs before a bug must show.
@@ -76,7 +76,7 @@ def _without_carry(_flag, lowering, type_):
 
 
 def _everyone(lowering, operand):
-    return values.uniform("i32", shuffles_and_votes.mask_word(lowering.builder, lowering.mask))
+    return values.uniform("i32", votes_and_reductions.mask_word(lowering.builder, lowering.mask))
 
 
 def _ungated(self, instruction):
@@ -96,11 +96,11 @@ PLANTED = {
     "the carry is dropped": (_wrap(carry_flag, "_flag", _without_carry), r"(addc|subc|madc)"),
     "signed is compared as unsigned": (_unsigned, r"setp\.(lt|le|gt|ge)\.s"),
     "shfl takes lanes beyond its bound": (
-        _set(shuffles_and_votes, "_source", _any_lane),
+        _set(shuffle, "_source", _any_lane),
         r"shfl\.sync\.(up|down|idx)\.b32 [^,]*, %r\d, \d+, \d+",
     ),
     "a vote counts lanes outside of its members": (
-        _set(shuffles_and_votes, "members", _everyone),
+        _set(votes_and_reductions, "members", _everyone),
         r"(vote|redux)\.sync\.[^;]*%m_tile",
     ),
     "shift amounts wrap": (

@@ -244,6 +244,6 @@ def test_what_is_wrong_is_a_code_and_a_sentence():
     assert "there is no cuBLAS handle 0x5" in printed
     assert "the leading dimension 2 is less than the 3 rows" in printed
     assert "there is no cublasOperation_t 3" in printed
-    assert "cublasSgetrfBatched: it is not modelled" in printed
+    assert "cublasSgetrfBatched: the software GPU does not model it" in printed
     assert "matrices of cudaDataType 3 are not modelled" in printed
     assert "ILLEGAL_ADDRESS" in printed

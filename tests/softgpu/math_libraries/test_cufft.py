@@ -108,4 +108,4 @@ def test_what_is_wrong_is_a_code_and_a_sentence():
     assert codes == ["4", "3", "1", "8", "16"], printed
     assert "cufftExecZ2Z: 144 bytes at" in printed
     assert "there is no plan 99" in printed
-    assert "cufftXtSetGPUs: it is not modelled" in printed
+    assert "cufftXtSetGPUs: the software GPU does not model it" in printed

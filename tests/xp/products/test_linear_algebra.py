@@ -80,7 +80,7 @@ WRONG = [
     (lambda: X @ Y, ValueError, r"\(2, 3\) and \(4, 5\)"),
     (lambda: X @ xp.ones(4), ValueError, r"\(2, 3\) and \(4,\)"),
     (lambda: xp.ones((2, 3, 4)) @ xp.ones((3, 4, 4)), ValueError, r"\(2, 3, 4\) and \(3, 4, 4\)"),
-    (lambda: X @ ONE, ValueError, r"\(2, 3\) and \(\).*one dimension"),
+    (lambda: X @ ONE, ValueError, r"\(2, 3\) and \(\).*1 dimension"),
     (lambda: BOOLS @ BOOLS, TypeError, r"matmul takes numbers, not bool"),
     (lambda: X @ INTS, TypeError, r"float32 and int32.*astype"),
     (lambda: X @ 2, TypeError, r"unsupported operand"),
@@ -89,7 +89,7 @@ WRONG = [
     (lambda: np.ones((3, 2)) @ X, TypeError, r"xp\.asarray"),
     (lambda: xp.matmul(X, 2), TypeError, r"matmul takes arrays"),
     (lambda: X @ xp.ones((3, 2), device="cpu"), ValueError, r"cpu.*to_device"),
-    (lambda: xp.broadcast_to(X, (1 << 19, 1 << 19, 2, 3)) @ X.T, MemoryError, r"work on parts"),
+    (lambda: xp.broadcast_to(X, (1 << 19, 1 << 19, 2, 3)) @ X.T, MemoryError, r"in parts"),
     (lambda: xp.vecdot(X, Y), ValueError, r"\(2, 3\) and \(4, 5\).*axis -1"),
     (lambda: xp.vecdot(X, X, axis=0), IndexError, r"counted from the last"),
     (lambda: xp.vecdot(X, xp.ones((3, 3))), ValueError, r"\(2, 3\) and \(3, 3\)"),
@@ -97,11 +97,11 @@ WRONG = [
     (lambda: xp.tensordot(X, Y, axes=1), ValueError, r"\(2, 3\) and \(4, 5\)"),
     (lambda: xp.tensordot(X, Y, axes=3), ValueError, r"\(2, 3\) and \(4, 5\) over 3"),
     (lambda: xp.tensordot(X, Y, axes=-1), ValueError, r"over -1"),
-    (lambda: xp.tensordot(X, Y, axes=([0], [0, 1])), ValueError, r"as many axes"),
+    (lambda: xp.tensordot(X, Y, axes=([0], [0, 1])), ValueError, r"equally many axes"),
     (lambda: xp.tensordot(X, Y, axes=([0, 0], [0, 1])), ValueError, r"twice"),
     (lambda: xp.tensordot(X, Y, axes=([2], [0])), IndexError, r"axis 2"),
     (lambda: xp.tensordot(X, INTS, axes=0), TypeError, r"float32 and int32"),
-    (lambda: xp.ones(3).mT, ValueError, r"two dimensions"),
+    (lambda: xp.ones(3).mT, ValueError, r"2 or more dimensions"),
 ]
 
 
@@ -123,6 +123,6 @@ def test_nothing_of_a_refused_product_is_pushed():
     ):
         with pytest.raises(TypeError):
             call()
-    with pytest.raises(MemoryError, match="work on parts"):
+    with pytest.raises(MemoryError, match="in parts"):
         xp.tensordot(large, large, axes=([1], [1]))
     assert cs.engine().push(lambda stream: None, device=0).number == before + 1

@@ -57,7 +57,7 @@ def agree(name, host, x, axis, **more):
     """True if `x`, our array with the values of `host`, reduces to NumPy's bits."""
     expected = expected_of(name, host, axis, **more)
     if expected is ValueError:
-        with pytest.raises(ValueError, match=f"{name} takes one element and more"):
+        with pytest.raises(ValueError, match=f"{name} at least one element"):
             getattr(xp, name)(x, axis=axis, **more)
         return True
     found = getattr(xp, name)(x, axis=axis, **more).numpy()
@@ -328,7 +328,7 @@ def test_what_can_not_be_reduced_is_refused_before_anything_is_pushed():
         xp.sum(x, axis=(0, -2))
     with pytest.raises(TypeError, match=r"sum takes arrays.*asarray"):
         xp.sum([1, 2])
-    with pytest.raises(TypeError, match="do not compute with"):
+    with pytest.raises(TypeError, match="cannot compute with"):
         xp.sum(x, dtype="U3")
 
 

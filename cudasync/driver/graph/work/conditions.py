@@ -36,9 +36,11 @@ class Conditional(Work):
 
     def __init__(self, kind: Kind, handle: Any, bodies: int = 1) -> None:
         if kind not in _TYPES:
-            raise ValueError(f"a conditional node is 'if' or 'while', not {kind!r}")
+            raise ValueError(
+                f"the kind of a conditional node must be 'if' or 'while', not {kind!r}"
+            )
         if not 1 <= bodies <= (2 if kind == "if" else 1):
-            raise ValueError(f"'if' has one body or two, 'while' has one: not {bodies}")
+            raise ValueError(f"an 'if' node has 1 or 2 bodies, a 'while' node has 1, not {bodies}")
         self._kind = kind
         self._handle = handle
         self._count = bodies

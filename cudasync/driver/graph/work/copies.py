@@ -35,10 +35,11 @@ class Copy(Work):
         to, room, to_device, is_read_only = memory_of(target, "target", None)
         of, given, of_device, _ = memory_of(source, "source", None)
         if is_read_only:
-            raise ValueError("the target is read-only")
+            raise ValueError("the target is read-only: give writable memory")
         if size_bytes is None and (rows is not None or room != given):
             raise ValueError(
-                f"the target has {room} bytes, the source {given}: give size_bytes, of a row each"
+                f"the target has {room} bytes, the source {given}: give size_bytes, the size of "
+                f"a row"
             )
         size = given if size_bytes is None else operator.index(size_bytes)
         number, target_pitch, source_pitch = (1, size, size) if rows is None else rows

@@ -23,7 +23,7 @@ class Record(Work):
 
     def params(self, device: Device) -> tuple[Any, ...]:
         if self._event.device is not device:
-            raise ValueError(f"the event is of {self._event.device!r}, the graph of {device!r}")
+            raise ValueError(f"the event is on {self._event.device!r}, the graph on {device!r}")
         raw = self._event.owned.get()
         self._event.was_recorded = True
         return (raw,)

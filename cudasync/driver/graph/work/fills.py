@@ -31,7 +31,7 @@ class Fill(Work):
         self._target = target
         self._fill = fill_of(target, value, None, size_bytes)
         if not self._fill.size:
-            raise ValueError("there is nothing to fill")
+            raise ValueError("the size to fill is 0: give at least one byte")
 
     def params(self, device: Device) -> tuple[Any, ...]:
         place, _, number, width, size = self._fill

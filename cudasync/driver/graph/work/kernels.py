@@ -28,7 +28,7 @@ class Kernel(Work):
         kernel = launch.kernel
         if kernel.device is not device:
             raise ValueError(
-                f"kernel {kernel.name} is loaded on {kernel.device!r}, the graph is of {device!r}"
+                f"kernel {kernel.name} is loaded on {kernel.device!r}, the graph on {device!r}"
             )
         kernel.get()
         params = driver.CUDA_KERNEL_NODE_PARAMS()

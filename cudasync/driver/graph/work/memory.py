@@ -26,7 +26,7 @@ class Allocate(Work):
     def __init__(self, size_bytes: SupportsIndex) -> None:
         self.size_bytes = operator.index(size_bytes)
         if self.size_bytes < 1:
-            raise ValueError(f"{self.size_bytes} bytes cannot be allocated")
+            raise ValueError(f"a node cannot allocate {self.size_bytes} bytes: give 1 or more")
         self._params: Any = None
 
     def params(self, device: Device) -> tuple[Any, ...]:
@@ -42,7 +42,7 @@ class Allocate(Work):
     def ptr(self) -> int:
         """The address. Raises ValueError before the node is added."""
         if self._params is None:
-            raise ValueError("the memory has no address before its node is added to a graph")
+            raise ValueError("the memory has no address yet: add its node to a graph first")
         return int(self._params.dptr)
 
 

@@ -96,7 +96,7 @@ def cu_device_get_p2p_attribute(
     machine: Machine, value: int, attribute: int, source: int, target: int
 ) -> None:
     if machine.device(source) is machine.device(target):
-        raise DriverFailure(INVALID_VALUE, "a device is no peer of itself")
+        raise DriverFailure(INVALID_VALUE, "a device is not a peer of itself")
     # CUdevice_P2PAttribute: access supported, native atomics; 0 for rank and array access.
     reach = machine.peers.include(machine.device(source), machine.device(target))
     put_i32(value, int(reach and attribute in (2, 3)))
@@ -127,7 +127,7 @@ _ATOMICS = (*[_INTEGER] * 8, _BITS, _BITS, _SUM, _NONE, _NONE)
 
 def _put_atomics(capabilities: int, operations: int, count: int) -> None:
     if not count:
-        raise DriverFailure(INVALID_VALUE, "no operations are asked for")
+        raise DriverFailure(INVALID_VALUE, "no operations are given")
     need(operations, 4 * count)
     need(capabilities, 4 * count)
     for index in range(count):
@@ -150,7 +150,7 @@ def cu_device_get_p2p_atomic_capabilities(
     machine: Machine, capabilities: int, operations: int, count: int, source: int, target: int
 ) -> None:
     if machine.device(source) is machine.device(target):
-        raise DriverFailure(INVALID_DEVICE, "a device is no peer of itself")
+        raise DriverFailure(INVALID_DEVICE, "a device is not a peer of itself")
     _put_atomics(capabilities, operations, count)
     if not machine.peers.include(machine.device(source), machine.device(target)):
         ctypes.memset(capabilities, 0, 4 * count)

@@ -28,8 +28,8 @@ _PROC_ADDRESS: Final = "char const *, void **, int, cuuint64_t, CUdriverProcAddr
 _PROC_ADDRESS_V1: Final = "char const *, void **, int, cuuint64_t"
 
 _OWN_RUNTIME: Final = (
-    "the program, or a library of it, brings a CUDA runtime of its own, which wants tables that "
-    "nobody has documented: link it with -L DIR of `python -m cudasync native --libs DIR`, or with "
+    "the program, or a library of it, brings a CUDA runtime of its own, which needs undocumented "
+    "tables of the driver: link it with -L DIR of `python -m cudasync native --libs DIR`, or with "
     "-cudart shared"
 )
 _told: list[bool] = []

@@ -86,7 +86,7 @@ def cu_ipc_open_event_handle(machine: Machine, handle: _Handle, event: int) -> N
 def _check_kind(kind: int, flags: int) -> None:
     need_no_flags(flags)
     if kind != _FILE_DESCRIPTOR:
-        raise DriverFailure(NOT_SUPPORTED, "pools are handed out as a file descriptor only")
+        raise DriverFailure(NOT_SUPPORTED, "pools can only be exported as a file descriptor")
 
 
 @export("cuMemPoolExportToShareableHandle")

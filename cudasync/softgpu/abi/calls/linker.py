@@ -47,7 +47,7 @@ class Link:
     def add(self, kind: int, data: bytes, name: str) -> None:
         """Add an input; DriverFailure if it is not PTX."""
         if not 0 <= kind <= _KINDS:
-            raise DriverFailure(INVALID_VALUE, f"there is no kind {kind} of input")
+            raise DriverFailure(INVALID_VALUE, f"unknown kind {kind} of input")
         if kind == _LIBRARY and data.startswith(_ARCHIVE) and LIBRARY_MARK in data:
             self.has_runtime = True
             return

@@ -93,7 +93,7 @@ _OPERATION_BYTES: Final = ctypes.sizeof(_Operation)
 def _stream(machine: Machine, handle: int) -> Stream:
     stream = machine.streams.get(handle)
     if stream.is_legacy:
-        raise DriverFailure(INVALID_VALUE, "a batch may not be on the legacy default stream")
+        raise DriverFailure(INVALID_VALUE, "a batch must not be on the legacy default stream")
     return stream
 
 

@@ -39,9 +39,9 @@ def _location(machine: Machine, properties: int) -> tuple[Location, int]:
     if p.allocation_type != _PINNED:
         raise DriverFailure(INVALID_VALUE, f"allocation type {p.allocation_type}, not pinned")
     if p.handle_types not in (_NO_HANDLE, _FILE_DESCRIPTOR):
-        raise DriverFailure(NOT_SUPPORTED, "memory is handed out as a file descriptor only")
+        raise DriverFailure(NOT_SUPPORTED, "memory can only be exported as a file descriptor")
     if p.compression:
-        raise DriverFailure(NOT_SUPPORTED, "memory is never compressed")
+        raise DriverFailure(NOT_SUPPORTED, "compressed memory is not supported")
     if p.rdma:
         raise DriverFailure(NOT_SUPPORTED, "no other device can read memory (GPUDirect RDMA)")
     location = p.location.value
@@ -146,7 +146,7 @@ def cu_mem_export_to_shareable_handle(
     need(shareable)
     _no_flags(flags)
     if kind != _FILE_DESCRIPTOR:
-        raise DriverFailure(NOT_SUPPORTED, "memory is handed out as a file descriptor only")
+        raise DriverFailure(NOT_SUPPORTED, "memory can only be exported as a file descriptor")
     put_i32(shareable, machine.virtual.physical.export(handle))
 
 
@@ -156,6 +156,6 @@ def cu_mem_import_from_shareable_handle(
 ) -> None:
     need(handle)
     if kind != _FILE_DESCRIPTOR:
-        raise DriverFailure(NOT_SUPPORTED, "memory is taken in as a file descriptor only")
+        raise DriverFailure(NOT_SUPPORTED, "memory can only be imported from a file descriptor")
     # The descriptor itself, in place of a pointer.
     put_u64(handle, machine.virtual.physical.take_in(shareable & 0xFFFFFFFF).handle)

@@ -69,7 +69,11 @@ def lead(module: ModuleType, table: FunctionTable, compile_functions: Compile) -
             plain = letters[2:-1].replace("+", "")
             setattr(module, name, converted(plain, call))
         else:
-            setattr(module, name, refusal(f"cupy.cuda.runtime.{name}", "it is not modelled"))
+            setattr(
+                module,
+                name,
+                refusal(f"cupy.cuda.runtime.{name}", "the software GPU does not model it"),
+            )
 
 
 def refusal(name: str, why: str) -> Callable[..., Any]:
@@ -123,7 +127,7 @@ def _callable(
     """The function for a capsule; a refusal if its letters are not the expected ones."""
     letters, call = here.get(name, ("", None))
     if call is None:
-        return refusal(name, "it is not modelled")
+        return refusal(name, "the software GPU does not model it")
     expected = re.sub(r".\+", "+", letters)
     if expected != signature.letters:
         why = f"CuPy calls it as {signature.letters}, and what is known is {expected}"

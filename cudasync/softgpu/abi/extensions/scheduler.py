@@ -30,7 +30,8 @@ def cudasync_schedule(machine: Machine, scheduler: int) -> None:
     executor = machine.executor
     if type(executor) is not Executor:
         raise DriverFailure(
-            NOT_SUPPORTED, "nobody chooses what is next, or a check or exploration is under way"
+            NOT_SUPPORTED,
+            "the threaded scheduler chooses no command, or a check or exploration is under way",
         )
     text = get_text(scheduler) if scheduler else ""
     try:

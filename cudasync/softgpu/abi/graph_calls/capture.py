@@ -103,7 +103,7 @@ def cu_stream_get_capture_info(
 ) -> None:
     put_i32(status, _NONE)
     if edges and not nodes:
-        raise DriverFailure(INVALID_VALUE, "data of edges is asked for, and no nodes")
+        raise DriverFailure(INVALID_VALUE, "edge data is requested without nodes")
     capture = machine.graphs.captures.of(machine.streams.get(stream))
     put_i32(status, _status(capture))
     if capture is None or capture.complaint:
@@ -114,7 +114,7 @@ def cu_stream_get_capture_info(
     offer_u64(graph, capture.graph.handle)
     tips = capture.tips[machine.streams.get(stream)]
     if nodes and not edges and any(edge != PLAIN for edge in tips.values()):
-        raise DriverFailure(LOSSY_QUERY, "edges have data, and there is no room for it")
+        raise DriverFailure(LOSSY_QUERY, "edges have data, but no array for it was given")
     handles = (ctypes.c_uint64 * max(1, len(tips)))(*(node.handle for node in tips))
     data = (ctypes.c_uint8 * max(8, 8 * len(tips)))()
     for index, edge in enumerate(tips.values()):
@@ -145,7 +145,7 @@ def cu_stream_update_capture_dependencies(
         raise DriverFailure(INVALID_VALUE, f"unknown flags {flags:#x}")
     tips = dict(get_dependencies(machine, capture.graph, nodes, edges, count))
     if any(node.graph is not capture.graph for node in tips):
-        raise DriverFailure(INVALID_VALUE, "a node is of another graph")
+        raise DriverFailure(INVALID_VALUE, "a node belongs to another graph")
     capture.tips[found] = {**capture.tips[found], **tips} if flags == _ADD else tips
 
 

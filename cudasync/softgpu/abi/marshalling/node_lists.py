@@ -78,7 +78,7 @@ def put_edges(address: int, room: int, edges: Sequence[Edge]) -> None:
     """Write the data of edges; LOSSY_QUERY if edges have data and the caller has no list for it."""
     if not address:
         if any(edge != PLAIN for edge in edges):
-            raise DriverFailure(LOSSY_QUERY, "edges have data, and there is no room for it")
+            raise DriverFailure(LOSSY_QUERY, "edges have data, but no array for it was given")
         return
     for index, edge in enumerate(edges[:room]):
         data = bytes(edge).ljust(_EDGE_BYTES, b"\0")

@@ -100,7 +100,7 @@ class StandIn:
 
     def _refusal(self, name: str) -> Call:
         def refuse() -> int:
-            raise LibraryFailure(self._codes.not_supported, "it is not modelled")
+            raise LibraryFailure(self._codes.not_supported, "the software GPU does not model it")
 
         refuse.__name__ = name
         return refuse

@@ -215,7 +215,7 @@ class FunctionTable:
         if not name:
             raise DriverFailure(INVALID_VALUE, "no function name")
         if not name.startswith("cu") or name not in self._symbols:
-            raise DriverFailure(NOT_FOUND, f"{name} is no function of the driver")
+            raise DriverFailure(NOT_FOUND, f"{name} is not a function of the driver")
         self.asked.add((name, version))
         if re.search("_v[0-9]|_pt[sd][sz]$", name):
             return self._slots.address(self._symbols[name])

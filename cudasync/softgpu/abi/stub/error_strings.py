@@ -69,7 +69,7 @@ def name_of(code: int) -> str:
     try:
         name: str = driver.CUresult(code).name
     except ValueError:
-        raise DriverFailure(INVALID_VALUE, f"{code} is no result code") from None
+        raise DriverFailure(INVALID_VALUE, f"{code} is not a result code") from None
     return name
 
 

@@ -71,7 +71,7 @@ REFUSED: Final = (
 )
 """By pattern, at the start of a name: the missing feature."""
 
-UNFORESEEN: Final = "it is not modelled"
+UNFORESEEN: Final = "the software GPU does not model it"
 
 
 def never_needed(name: str) -> str:

@@ -62,7 +62,7 @@ def cu_array_3d_get_descriptor(machine: Machine, description: int, array: int) -
 def cu_array_get_plane(machine: Machine, plane: int, array: int, index: int) -> None:
     need(plane)
     machine.arrays.get(array)
-    raise DriverFailure(INVALID_VALUE, f"an array of texels has no plane {index}")
+    raise DriverFailure(INVALID_VALUE, f"an array has no plane {index}")
 
 
 @export("cuArrayGetMemoryRequirements")

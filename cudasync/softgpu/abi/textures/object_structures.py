@@ -173,5 +173,5 @@ def view_of(machine: Machine, handle: int) -> View:
     """The view that a texture was made with; INVALID_VALUE if there was none."""
     view = machine.objects.textures.get(handle).view
     if view is None:
-        raise DriverFailure(INVALID_VALUE, "the texture was made without a view")
+        raise DriverFailure(INVALID_VALUE, "the texture was created without a view")
     return view

@@ -41,14 +41,17 @@ class Check:
         asked = frozenset(kinds)
         wrong = sorted(asked - set(KINDS))
         if wrong or not asked:
-            names = ", ".join(map(repr, wrong)) or "nothing"
-            raise DriverFailure(INVALID_VALUE, f"{names} to check: there are {', '.join(KINDS)}")
+            problem = (
+                f"unknown check {', '.join(map(repr, wrong))}" if wrong else "no check is given"
+            )
+            raise DriverFailure(INVALID_VALUE, f"{problem}: choose from {', '.join(KINDS)}")
         executor = machine.executor
         if isinstance(executor, CheckingExecutor):
             raise DriverFailure(NOT_PERMITTED, "a check is under way already")
         if type(executor) is not Executor:
             raise DriverFailure(
-                NOT_SUPPORTED, "checks need a scheduler that does one thing at a time, as fifo does"
+                NOT_SUPPORTED,
+                "checks need a scheduler that runs one command at a time, such as fifo",
             )
         self._machine = machine
         self.findings = Findings(suppressions, most, tell=tell)

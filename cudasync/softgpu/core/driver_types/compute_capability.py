@@ -86,5 +86,5 @@ def named(text: str) -> Capability:
     """The capability with a name such as "9.0"; ValueError lists the known names."""
     found = _BY_NAME.get(text.strip())
     if found is None:
-        raise ValueError(f"a compute capability is one of {', '.join(NAMES)}, not {text!r}")
+        raise ValueError(f"a compute capability must be one of {', '.join(NAMES)}, not {text!r}")
     return found

@@ -134,14 +134,15 @@ def open_foreign(process: int, descriptor: int, kind: str, nonce: bytes) -> int:
     try:
         name = os.readlink(path)
         if not name.startswith(f"/memfd:cudasync-{kind}-") or nonce.hex() not in name:
-            raise DriverFailure(INVALID_HANDLE, f"process {process} has given that handle up")
+            raise DriverFailure(INVALID_HANDLE, f"process {process} has closed this handle")
         opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError as problem:
         raise DriverFailure(
-            INVALID_HANDLE, f"what process {process} shared cannot be opened: {problem.strerror}"
+            INVALID_HANDLE,
+            f"memory that process {process} shared cannot be opened: {problem.strerror}",
         ) from None
     # Between `readlink` and `open`, the descriptor may have become another file's.
     if os.readlink(f"/proc/self/fd/{opened}") != name:
         os.close(opened)
-        raise DriverFailure(INVALID_HANDLE, f"process {process} has given that handle up")
+        raise DriverFailure(INVALID_HANDLE, f"process {process} has closed this handle")
     return opened

@@ -40,7 +40,7 @@ _free = _function("free", None, ctypes.c_void_p)
 if _library.pthread_key_create(
     ctypes.byref(_key), ctypes.cast(_library.sigfillset, ctypes.c_void_p)
 ):
-    raise OSError("no key is left for what threads keep")
+    raise OSError("no thread-local key is left")
 
 
 class PerThread(threading.local, Generic[T]):

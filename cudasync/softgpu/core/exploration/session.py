@@ -31,7 +31,9 @@ class Session:
         if isinstance(executor, ExploringExecutor):
             raise DriverFailure(NOT_PERMITTED, "an exploration is under way already")
         if type(executor) is not Executor:
-            raise DriverFailure(NOT_SUPPORTED, "under this scheduler nobody chooses what is next")
+            raise DriverFailure(
+                NOT_SUPPORTED, "the threaded scheduler does not choose the next command"
+            )
         order = _keys(replay)
         self._machine = machine
         self._is_in_run = False

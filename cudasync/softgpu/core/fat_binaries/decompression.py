@@ -28,7 +28,7 @@ def payload_of(entry: Entry) -> bytes:
     if entry.flags & _BEFORE_CUDA_12:
         raise DriverFailure(
             NOT_SUPPORTED,
-            "the fat binary is compressed as compilers before CUDA 12 did it: build the program "
+            "the fat binary has the compression of compilers before CUDA 12: build the program "
             "with CUDA 13",
         )
     if not entry.flags & (_LZ4 | _ZSTANDARD):

@@ -109,7 +109,7 @@ class Graph:
         """Let `target` depend on `source`."""
         self._check(source, target, edge)
         if target.graph is not self:
-            raise DriverFailure(INVALID_VALUE, "the node is of another graph")
+            raise DriverFailure(INVALID_VALUE, "the node belongs to another graph")
         if source is target:
             raise DriverFailure(INVALID_VALUE, "a node cannot depend on itself")
         if source in target.dependencies:
@@ -118,7 +118,7 @@ class Graph:
 
     def _check(self, source: Node, target: Node, edge: Edge) -> None:
         if source.graph is not self or source not in self.nodes:
-            raise DriverFailure(INVALID_VALUE, "the node depended on is of another graph")
+            raise DriverFailure(INVALID_VALUE, "the dependency is a node of another graph")
         from_port, to_port, kind = edge
         kernels = source.work.kind == target.work.kind == 0
         if kind > 1 or from_port > 2 or to_port or ((kind or from_port) and not kernels):

@@ -216,7 +216,7 @@ class GraphManager:
         """Capture into an existing graph."""
         before = dict(tips)
         if any(node.graph is not graph for node in before):
-            raise DriverFailure(INVALID_VALUE, "a node depended on is of another graph")
+            raise DriverFailure(INVALID_VALUE, "a dependency is a node of another graph")
         self.captures.begin_to(stream, mode, graph, before)
 
     def end_capture(self, stream: Stream) -> Graph:

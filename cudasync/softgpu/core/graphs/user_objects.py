@@ -51,7 +51,7 @@ class UserObject:
         with self._lock:
             self._check(references)
             if references > self.references:
-                raise DriverFailure(INVALID_VALUE, "more references than there are")
+                raise DriverFailure(INVALID_VALUE, "more references are released than exist")
             self.references -= references
             is_last = not self.references
         if is_last:

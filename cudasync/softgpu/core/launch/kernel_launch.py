@@ -249,14 +249,14 @@ def check_shape(function: Function, grid: Dim3, block: Dim3, dynamic_shared_byte
 def _complaint(function: Function, grid: Dim3, block: Dim3, threads: int, shared: int) -> str:
     name = f"kernel {function.name}"
     if 0 in (*grid, *block):
-        return f"{name}: grid {grid} and block {block} may have no zero"
+        return f"{name}: grid {grid} and block {block} must not contain 0"
     most = min(MAX_THREADS, function.kernel.max_threads)
     if threads > most:
         return f"{name}: {threads} threads in a block, at most {most}"
     if shared > function.dynamic_shared_limit:
         return (
             f"{name}: {shared} bytes of dynamic shared memory, at most "
-            f"{function.dynamic_shared_limit} unless more is opted for"
+            f"{function.dynamic_shared_limit} unless MAX_DYNAMIC_SHARED_SIZE_BYTES allows more"
         )
     return f"{name}: grid {grid} or block {block} is larger than {MAX_GRID} or {MAX_BLOCK}"
 

@@ -74,7 +74,7 @@ class InterprocessMemory:
             what = f"{address:#x} is not" if allocation is None else f"{allocation.describe()}: not"
             raise DriverFailure(INVALID_VALUE, f"{what} memory of cuMemAlloc")
         if allocation.shared is not None and allocation.shared.slot < 0:
-            raise DriverFailure(INVALID_VALUE, "memory of another process is not handed on")
+            raise DriverFailure(INVALID_VALUE, "memory of another process cannot be exported again")
         if allocation.shared is None:
             self._move(allocation)
         return self._described(allocation)
@@ -232,7 +232,7 @@ class InterprocessMemory:
         )
         self._machine.progress.begin()
         if magic != _MAGIC:
-            raise DriverFailure(INVALID_HANDLE, "these bytes are no handle of memory")
+            raise DriverFailure(INVALID_HANDLE, "these bytes are not a memory handle")
         if of_pool != mark:
             raise DriverFailure(INVALID_VALUE, "the memory is of another pool")
         if process == os.getpid() and kind is MemoryKind.DEVICE:

@@ -94,7 +94,8 @@ class MemoryManager:
             if found is None or address + size_bytes > found.end:
                 if size_bytes and not is_mapped(address, size_bytes):
                     raise DriverFailure(
-                        INVALID_VALUE, f"{size_bytes} bytes at {address:#x} are no memory at all"
+                        INVALID_VALUE,
+                        f"{size_bytes} bytes at {address:#x} are not device or host memory",
                     )
                 return Place(address, None)
         return self.place(address, size_bytes)
@@ -241,9 +242,13 @@ class MemoryManager:
         self._machine.context()
         allocation = self._owned(address)
         if allocation.kind not in (_FREED_AS_HOST if host else _FREED_AS_DEVICE):
-            raise DriverFailure(INVALID_VALUE, f"the wrong call to free {allocation.describe()}")
+            raise DriverFailure(
+                INVALID_VALUE, f"the wrong function to free {allocation.describe()}"
+            )
         if allocation.shared is not None and self._machine.interprocess.is_opened(allocation):
-            raise DriverFailure(INVALID_VALUE, f"it is closed, not freed: {allocation.describe()}")
+            raise DriverFailure(
+                INVALID_VALUE, f"this memory is closed, not freed: {allocation.describe()}"
+            )
         if allocation.keeper is not None:
             allocation.keeper.give_back()
         allocation.is_freeing = True

@@ -181,7 +181,7 @@ class Pool:
 def check_access(flags: int) -> None:
     """DriverFailure for access flags that are invalid, or cannot be enforced."""
     if flags == ACCESS_READ:
-        raise DriverFailure(NOT_SUPPORTED, "access to read and not to write is not modelled")
+        raise DriverFailure(NOT_SUPPORTED, "read-only access is not modelled")
     if flags not in (ACCESS_NONE, ACCESS_BOTH):
         raise DriverFailure(INVALID_VALUE, f"there is no access {flags}")
 
@@ -222,7 +222,7 @@ class PoolManager:
     def hand_out(self, pool: Pool) -> int:
         """A file descriptor that represents a pool in another process; the caller owns it."""
         if not pool.is_shareable:
-            raise DriverFailure(INVALID_VALUE, "the pool was not made to be handed out")
+            raise DriverFailure(INVALID_VALUE, "the pool was not created as exportable")
         try:
             if not pool.files:
                 pool.files.append(pool_file(pool.location, pool.mark))

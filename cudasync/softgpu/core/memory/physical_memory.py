@@ -196,7 +196,7 @@ class PhysicalMemory:
         """A file descriptor for another process; the caller closes it."""
         physical = self.get(handle)
         if not physical.shared:
-            raise DriverFailure(INVALID_VALUE, "the memory was not made to be handed out")
+            raise DriverFailure(INVALID_VALUE, "the memory was not created as exportable")
         try:
             return os.dup(physical.descriptor)
         except OSError as problem:

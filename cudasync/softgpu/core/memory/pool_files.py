@@ -20,7 +20,7 @@ _NAME: Final = "cudasync-pool"
 def check_handle_types(handle_types: int) -> None:
     """DriverFailure for unsupported handle types of pools."""
     if handle_types not in (0, 1):
-        raise DriverFailure(NOT_SUPPORTED, "pools are handed out as a file descriptor only")
+        raise DriverFailure(NOT_SUPPORTED, "pools can only be exported as a file descriptor")
 
 
 def pool_file(location: Location, mark: int) -> int:

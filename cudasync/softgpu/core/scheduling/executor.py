@@ -136,9 +136,9 @@ class Executor(Chains):
         """DriverFailure NOT_PERMITTED if the calling thread would wait for itself."""
         thread = get_ident()
         if thread in self.host_function_threads:
-            raise DriverFailure(NOT_PERMITTED, "a host function may not call the driver")
+            raise DriverFailure(NOT_PERMITTED, "a host function must not call the driver")
         if self._executing_thread == thread:
-            raise DriverFailure(NOT_PERMITTED, "a finaliser may not wait for the device")
+            raise DriverFailure(NOT_PERMITTED, "a finaliser must not wait for the device")
 
     # Executing; the lock is held on entry and on return
 

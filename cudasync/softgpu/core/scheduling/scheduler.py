@@ -44,4 +44,4 @@ def make_scheduler(text: str) -> Scheduler:
         except ValueError:
             pass
     more = "; every order is for cudasync.testing.explore" if name == "explore" else ""
-    raise ValueError(f"no scheduler called {text!r}: fifo, seed=N, {THREADED}{more}")
+    raise ValueError(f"there is no scheduler {text!r}: choose from fifo, seed=N, {THREADED}{more}")

@@ -144,7 +144,7 @@ class ThreadedExecutor(Executor):
     def _refuse_nested(self) -> None:
         super()._refuse_nested()
         if get_ident() in self._workers:
-            raise DriverFailure(NOT_PERMITTED, "a finaliser may not wait for the device")
+            raise DriverFailure(NOT_PERMITTED, "a finaliser must not wait for the device")
 
     def finish_elsewhere(self, command: Command, account: Callable[[], object]) -> None:
         super().finish_elsewhere(command, account)

@@ -64,7 +64,7 @@ class Chains:
             stream.capture.take(command)
             return
         if self._owns_lock():
-            raise DriverFailure(NOT_PERMITTED, "a finaliser may not enqueue work")
+            raise DriverFailure(NOT_PERMITTED, "a finaliser must not enqueue work")
         if self.expectations is not None:
             self.expectations.hold(command)
         # Like `with self.lock`, at half its cost, which is half of a call's cost. An interrupt may

@@ -64,7 +64,7 @@ class SharedEvent:
         """The event of another process, and the ordinal of its device."""
         magic, process, number, ordinal, nonce = _HANDLE.unpack_from(handle)
         if magic != _MAGIC:
-            raise DriverFailure(INVALID_HANDLE, "these bytes are no handle of an event")
+            raise DriverFailure(INVALID_HANDLE, "these bytes are not an event handle")
         if process == os.getpid():
             raise DriverFailure(INVALID_CONTEXT, "the event is this process's own")
         descriptor = open_foreign(process, number, "event", nonce)

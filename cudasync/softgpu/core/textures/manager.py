@@ -81,7 +81,7 @@ class ArrayManager:
         if self._machine.executor.deferred.put_off(lambda: self.destroy(handle)):
             return
         if self.get(handle).mipmap is not None:
-            raise DriverFailure(INVALID_HANDLE, "a level goes with its mipmapped array")
+            raise DriverFailure(INVALID_HANDLE, "a level is destroyed with its mipmapped array")
         self._end(self.arrays.remove(handle).allocation)
 
     def destroy_mipmapped(self, handle: int) -> None:

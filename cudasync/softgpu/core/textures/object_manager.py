@@ -85,7 +85,7 @@ class ObjectManager:
     def new_surface(self, resource: Resource) -> SurfaceObject:
         """Like `create_surface`, for an object without a handle for the program."""
         if resource.kind is not Kind.ARRAY:
-            raise DriverFailure(INVALID_VALUE, "a surface is of an array")
+            raise DriverFailure(INVALID_VALUE, "a surface needs an array")
         array = self._machine.arrays.copied(resource.handle)
         if not array.shape.flags & SURFACE_LDST:
             raise DriverFailure(

@@ -53,7 +53,10 @@ def texture_bytes(texels: Texels, sampling: Sampling, address: int) -> bytes:
     reads_integers = decoding is Decoding.AS_IT_IS and not texels.format.is_float
     is_linear = sampling.filter == LINEAR_FILTER and not texels.is_linear_memory
     if reads_integers and (is_linear or sampling.level_filter == LINEAR_FILTER):
-        raise DriverFailure(INVALID_VALUE, "integers are not filtered: read fractions, or points")
+        raise DriverFailure(
+            INVALID_VALUE,
+            "integers cannot be filtered: read them as fractions, or use point filtering",
+        )
     is_normalised = bool(sampling.flags & NORMALIZED_COORDINATES)
     if len(texels.levels) > 1 and not is_normalised:
         raise DriverFailure(INVALID_VALUE, "levels are read by normalised coordinates")

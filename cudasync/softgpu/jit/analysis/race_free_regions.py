@@ -2,17 +2,20 @@
 
 Suppose that all warps of a block always reach the same barriers. Then code between two barriers is
 concurrent only with other warps' code between the same two. Barriers order it with all other code.
-So a region needs no race check if it writes shared memory not at all, or only by atomics. An
-instruction is quiet if that holds for each region that contains it.
+So a region needs no race check if it writes shared memory not at all, or only by atomics, or if
+each thread has bytes of its own there (`own_bytes`). An instruction is quiet if that holds for each
+region that contains it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cudasync.ptx.linear import Forms
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.interface.race_records import is_strong
 from cudasync.softgpu.jit.analysis.block_uniformity import is_together
+from cudasync.softgpu.jit.analysis.own_bytes import are_own
 from cudasync.softgpu.jit.transforms.suspending_functions import has_named_barriers
 
 if TYPE_CHECKING:
@@ -24,8 +27,11 @@ _WRITES: Final = frozenset({"st", "atom", "red", "stmatrix", "wmma"})
 _NEAR: Final = (StateSpace.SHARED, StateSpace.GENERIC)
 
 
-def quiet_nodes(flow: Flow, stops: tuple[Stop, ...]) -> frozenset[int]:
-    """The nodes of a kernel in which accesses to shared memory need no race check."""
+def quiet_nodes(flow: Flow, stops: tuple[Stop, ...], *, is_line: bool = False) -> frozenset[int]:
+    """The nodes of a kernel in which accesses to shared memory need no race check.
+
+    `is_line`: blocks have one dimension.
+    """
     body = flow.function.body
     barriers = {stop.position for stop in stops if stop.is_barrier}
     # Asynchronous copies continue past barriers.
@@ -34,6 +40,7 @@ def quiet_nodes(flow: Flow, stops: tuple[Stop, ...]) -> frozenset[int]:
     if not is_together(flow, barriers):
         return frozenset()
     quiet = set(range(len(flow.nodes)))
+    forms = Forms(flow.function) if is_line else None
     for entry in (0, *(stop.continuation for stop in stops if stop.is_barrier)):
         stretch = _stretch(flow, entry, barriers)
         accesses = [
@@ -42,7 +49,9 @@ def quiet_nodes(flow: Flow, stops: tuple[Stop, ...]) -> frozenset[int]:
             for each in body[flow.nodes[node].start : flow.nodes[node].end]
             if each.space in _NEAR
         ]
-        if any(map(_writes, accesses)) and not all(map(_is_atomic, accesses)):
+        if not any(map(_writes, accesses)) or all(map(_is_atomic, accesses)):
+            continue
+        if forms is None or not are_own(accesses, forms):
             quiet -= stretch
     return frozenset(quiet)
 

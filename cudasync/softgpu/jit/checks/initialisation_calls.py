@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.interface.access_recording import Touch
-from cudasync.softgpu.interface.initialisation_windows import MOST_ROWS, Row, State
+from cudasync.softgpu.interface.initialisation_windows import (
+    MOST_ROWS,
+    Y_BIT,
+    Z_BIT,
+    Row,
+    State,
+)
 from cudasync.softgpu.jit.checks.lane_calls import mark_lanes
 from cudasync.softgpu.jit.checks.mark_functions import Marking, is_any, repeated, splat
 from cudasync.softgpu.jit.kernel_abi.job_record import Field, Where
@@ -18,12 +24,13 @@ from cudasync.softgpu.jit.kernel_abi.job_record import Field, Where
 if TYPE_CHECKING:
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.addressing.address_spaces import Place
+    from cudasync.softgpu.jit.vector_ir.builder import Builder
     from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
 
 _OURS = frozenset({StateSpace.SHARED, StateSpace.LOCAL, StateSpace.PARAM, StateSpace.GENERIC})
 # Stands in the text of a kernel that uses the block's own memory.
 WINDOW_CALL: Final = "call void @cudasync.window."
-_BLOCK = "i32 %ctaid.x, i32 %ctaid.y, i32 %ctaid.z"
+_PARAMETERS: Final = "ptr %job, i64 %block, i32 %warp"
 
 
 def note_window(
@@ -43,8 +50,34 @@ def note_window(
     marking = _marking(size, kind, builder.lanes, is_shared=is_shared)
     builder.functions |= {"@cudasync.window.fresh": _FRESH, "@cudasync.window.tell": _TELL}
     builder.declarations.add(_MEMSET)
-    arguments = f"ptr %job, {_BLOCK}, i32 %warp"
+    block = _block(builder)
+    arguments = f"ptr %job, i64 {block}, i32 %warp"
+    behind = _unless_written(builder, block) if is_shared else ""
     mark_lanes(lowering, marking, arguments, where.address, instruction.span.line)
+    if behind:
+        builder.go(behind)
+        builder.label(behind)
+
+
+def _block(builder: Builder) -> str:
+    """The current block as one word, see `initialisation_windows`."""
+    word = ""
+    for axis, bit in (("x", 0), ("y", Y_BIT), ("z", Z_BIT)):
+        wide = builder.name(f"zext i32 %ctaid.{axis} to i64")
+        high = builder.name(f"shl i64 {wide}, {bit}") if bit else wide
+        word = builder.name(f"or i64 {word}, {high}") if word else high
+    return word
+
+
+def _unless_written(builder: Builder, block: str) -> str:
+    """Go on only if the block's shared memory is not all written, else to the returned label."""
+    place = builder.name(f"getelementptr i64, ptr %job, i64 {Field.WRITTEN_BLOCK.value}")
+    written = builder.name(f"load i64, ptr {place}")
+    is_written = builder.name(f"icmp eq i64 {written}, {block}")
+    behind, look = builder.fresh("window.behind"), builder.fresh("window.look")
+    builder.emit(f"br i1 {is_written}, label %{behind}, label %{look}")
+    builder.label(look)
+    return behind
 
 
 _MEMSET = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
@@ -58,7 +91,7 @@ def _word(name: str, place: int, of: str = "%state") -> str:
 
 # Called when a block begins: no byte of its windows is written.
 _FRESH = f"""
-define void @cudasync.window.fresh(ptr %state, i64 %x, i64 %y, i64 %z) noinline {{
+define void @cudasync.window.fresh(ptr %state, i64 %block) noinline {{
 {_word("distance", State.DISTANCE)}
 {_word("low", State.LOW)}
 {_word("high", State.HIGH)}
@@ -67,12 +100,8 @@ define void @cudasync.window.fresh(ptr %state, i64 %x, i64 %y, i64 %z) noinline 
   %unwritten.at = getelementptr i64, ptr %state, i64 {State.UNWRITTEN}
   %unwritten = sub i64 %shared, %reserved
   store i64 %unwritten, ptr %unwritten.at
-{_word("old.x", State.X)}
-{_word("old.y", State.Y)}
-{_word("old.z", State.Z)}
-  store i64 %x, ptr %old.x.at
-  store i64 %y, ptr %old.y.at
-  store i64 %z, ptr %old.z.at
+  %block.at = getelementptr i64, ptr %state, i64 {State.BLOCK.value}
+  store i64 %block, ptr %block.at
   %size = sub i64 %high, %low
   %start = add i64 %low, %distance
   %marks = inttoptr i64 %start to ptr
@@ -105,9 +134,7 @@ enter:
   %is.full = icmp uge i64 %count, {MOST_ROWS}
   br i1 %is.full, label %done, label %store
 store:
-{_word("x", State.X)}
-{_word("y", State.Y)}
-{_word("z", State.Z)}
+{_word("block", State.BLOCK)}
   store i64 %line, ptr %row.at
 """
     + "".join(
@@ -117,9 +144,7 @@ store:
             ("address", Row.ADDRESS),
             ("size", Row.SIZE),
             ("thread", Row.THREAD),
-            ("x", Row.X),
-            ("y", Row.Y),
-            ("z", Row.Z),
+            ("block", Row.BLOCK),
         )
     )
     + """  %count.new = add i64 %count, 1
@@ -138,24 +163,14 @@ find:
   %state.at = getelementptr i64, ptr %job, i64 {Field.WINDOWS.value}
   %state.address = load i64, ptr %state.at
   %is.off = icmp eq i64 %state.address, 0
-  br i1 %is.off, label %done, label %block
-block:
+  br i1 %is.off, label %done, label %compare
+compare:
   %state = inttoptr i64 %state.address to ptr
-  %x = zext i32 %ctaid.x to i64
-  %y = zext i32 %ctaid.y to i64
-  %z = zext i32 %ctaid.z to i64
-{_word("old.x", State.X)}
-{_word("old.y", State.Y)}
-{_word("old.z", State.Z)}
-  %other.x = xor i64 %x, %old.x
-  %other.y = xor i64 %y, %old.y
-  %other.z = xor i64 %z, %old.z
-  %other.xy = or i64 %other.x, %other.y
-  %other = or i64 %other.xy, %other.z
-  %is.same = icmp eq i64 %other, 0
+{_word("marked.block", State.BLOCK)}
+  %is.same = icmp eq i64 %block, %marked.block
   br i1 %is.same, label %prepared, label %fresh
 fresh:
-  call void @cudasync.window.fresh(ptr %state, i64 %x, i64 %y, i64 %z)
+  call void @cudasync.window.fresh(ptr %state, i64 %block)
   br label %prepared
 prepared:
 {_word("distance", State.DISTANCE)}
@@ -165,11 +180,11 @@ prepared:
   %marks = inttoptr i64 %low.marked to ptr
   %room = sub i64 %high, %low
 """
-# An instruction of shared memory has nothing to do once all of the window is written.
-_LEFT = f"""\
+# Accesses to shared memory count its unwritten bytes.
+_COUNTED = f"""\
 {_word("unwritten", State.UNWRITTEN)}
-  %is.written = icmp eq i64 %unwritten, 0
-  br i1 %is.written, label %done, label %ready"""
+  %written.block.at = getelementptr i64, ptr %job, i64 {Field.WRITTEN_BLOCK.value}
+  br label %ready"""
 
 
 def _marking(size: int, kind: Touch, lanes: int, *, is_shared: bool) -> Marking:
@@ -219,14 +234,17 @@ mark:
         return f"""\
 {_ones(prefix, type_, width)}
   %{prefix}unwritten.now = sub i64 %unwritten, %{prefix}newly
-  store i64 %{prefix}unwritten.now, ptr %unwritten.at"""
+  store i64 %{prefix}unwritten.now, ptr %unwritten.at
+  %{prefix}is.all = icmp eq i64 %{prefix}unwritten.now, 0
+  %{prefix}all.of = select i1 %{prefix}is.all, i64 %block, i64 -1
+  store i64 %{prefix}all.of, ptr %written.block.at"""
 
     return Marking(
         name=f"@cudasync.window{of}.{kind.value}.{size}.v{lanes}",
         size=size,
         lanes=lanes,
-        parameters=f"ptr %job, {_BLOCK}, i32 %warp",
-        find=_FIND + (_LEFT if is_shared else "  br label %ready"),
+        parameters=_PARAMETERS,
+        find=_FIND + (_COUNTED if is_shared else "  br label %ready"),
         update=update,
         count=count,
         lane=lane,

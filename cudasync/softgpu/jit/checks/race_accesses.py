@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from cudasync.softgpu.interface.access_recording import first_row
 from cudasync.softgpu.interface.race_records import (
     CELL_BYTES,
     LANE_SHIFT,
     NEAR_NAME,
     PENDING,
     READERS,
-    ROW_WORDS,
     SPLIT,
     SPLIT_BYTES,
     STRONG,
@@ -22,8 +20,10 @@ from cudasync.softgpu.interface.race_records import (
     Head,
     State,
 )
-from cudasync.softgpu.jit.checks.race_cells import CELL, CELL_NAME, READ
+from cudasync.softgpu.jit.checks.race_cells import ATOMIC, CELL, CELL_NAME, READ
 from cudasync.softgpu.jit.checks.race_functions import ENTER_NAME, pointer, read
+from cudasync.softgpu.jit.checks.race_lines import STRIDE_NAME, line_name
+from cudasync.softgpu.jit.checks.race_rows import MEETS_NAME, ROW_NAME
 
 _COPIED = range(1 + READERS)
 _TO_BYTES = "\n".join(
@@ -138,51 +138,28 @@ done:
 }}
 """
 
-ROW_NAME: Final = "@cudasync.race.row"
-# The row of global memory that contains these bytes; null if they are not watched.
-ROW = f"""
-define ptr {ROW_NAME}(ptr %state, i64 %address, i64 %size) nounwind {{
-entry:
-  %behind = add i64 %address, %size
-{pointer("%state", "row", State.ROW)}
-  %is.none = icmp eq ptr %row, null
-  br i1 %is.none, label %search, label %recent
-recent:
-  %recent.start = load i64, ptr %row
-{read("%row", "recent.end", 1)}
-  %is.in.low = icmp uge i64 %address, %recent.start
-  %is.in.high = icmp ule i64 %behind, %recent.end
-  %is.in = and i1 %is.in.low, %is.in.high
-  br i1 %is.in, label %done, label %search
-search:
-{pointer("%state", "head", State.HEAD)}
-{pointer("%head", "rows", Head.ROWS)}
-{read("%head", "count", Head.ROW_COUNT)}
-  br label %halve
-{first_row("search", "%rows", ROW_WORDS, 1, "found")}
-found:
-  %is.some = icmp ult i64 %below, %count
-  br i1 %is.some, label %candidate, label %nothing
-candidate:
-  %words = mul i64 %below, {ROW_WORDS}
-  %candidate.row = getelementptr i64, ptr %rows, i64 %words
-  %start = load i64, ptr %candidate.row
-{read("%candidate.row", "end", 1)}
-  %is.low = icmp uge i64 %address, %start
-  %is.high = icmp ule i64 %behind, %end
-  %is.here = and i1 %is.low, %is.high
-  br i1 %is.here, label %keep, label %nothing
-keep:
-  %kept = ptrtoint ptr %candidate.row to i64
-  store i64 %kept, ptr %row.word.at
-  br label %done
-nothing:
-  br label %done
-done:
-  %result = phi ptr [%row, %recent], [%candidate.row, %keep], [null, %nothing]
-  ret ptr %result
-}}
-"""
+
+def _call_lines() -> str:
+    """From `line.shared` or `line.global`: all lanes at once, else one by one."""
+    text = []
+    for room, start, cells in (
+        ("shared", "%shared", "%shared.cells"),
+        ("global", "%line.row.start", "%line.row.cells"),
+    ):
+        text.append(f"""\
+line.{room}:
+  %{room}.offset = sub i64 %begin.address, {start}
+  %{room}.is.read = icmp eq i64 %kind, {READ}
+  br i1 %{room}.is.read, label %{room}.read, label %{room}.write""")
+        for way in ("read", "write"):
+            name = line_name(reads=way == "read", is_shared=room == "shared")
+            text.append(f"""\
+{room}.{way}:
+  %{room}.{way}.done = call i1 {name}(ptr {cells}, i64 %{room}.offset, i64 %step,
+    i64 %own.bits, i64 %lanes, i64 %first, i64 %warps, i64 %floor, i64 %near)
+  br i1 %{room}.{way}.done, label %leave, label %one.by.one""")
+    return "\n".join(text)
+
 
 NOTE_NAME: Final = "@cudasync.race.note"
 # An access of the lanes of a mask; `where` is 0 for shared memory, 1 for global, 2 for either.
@@ -192,9 +169,15 @@ define void {NOTE_NAME}(ptr %job, i32 %x, i32 %y, i32 %z, i32 %warp, i64 %bits, 
 entry:
   %state = call ptr {ENTER_NAME}(ptr %job, i32 %x, i32 %y, i32 %z)
   %is.none = icmp eq ptr %state, null
-  br i1 %is.none, label %leave, label %begin
-begin:
+  br i1 %is.none, label %leave, label %rooms
+rooms:
 {pointer("%state", "head", State.HEAD)}
+{read("%head", "row.count", Head.ROW_COUNT)}
+  %is.global = icmp eq i64 %where, 1
+  %are.no.rows = icmp eq i64 %row.count, 0
+  %is.nowhere = and i1 %is.global, %are.no.rows
+  br i1 %is.nowhere, label %leave, label %begin
+begin:
 {read("%head", "time", Head.TIME)}
 {read("%state", "first", State.FIRST_WARP)}
 {read("%state", "warps", State.WARPS)}
@@ -213,13 +196,87 @@ begin:
 {read("%state", "shared.bytes", State.SHARED_BYTES)}
 {pointer("%state", "shared.cells", State.CELLS)}
 {pointer("%state", "shared.splits", State.SPLIT_CELLS)}
-  %is.global = icmp eq i64 %where, 1
   %is.shared = icmp eq i64 %where, 0
+  %is.no.room = or i1 %is.shared, %are.no.rows
+  %special = and i64 %bits, {STRONG | PENDING}
+  %is.plain = icmp eq i64 %special, 0
+  %is.word = icmp eq i64 %size, 4
+  %is.spread = icmp ne i32 %spacing, 0
+  %is.simple = icmp ne i64 %kind, {ATOMIC}
+  %behind.lanes = shl i64 1, %lanes
+  %full.wide = sub i64 %behind.lanes, 1
+  %full = trunc i64 %full.wide to i32
+  %is.full = icmp eq i32 %mask, %full
+  %is.plain.word = and i1 %is.plain, %is.word
+  %is.spread.simple = and i1 %is.spread, %is.simple
+  %is.candidate = and i1 %is.plain.word, %is.spread.simple
+  %is.line = and i1 %is.candidate, %is.full
+  br i1 %is.line, label %stride, label %one.by.one
+stride:
+  %is.warp = icmp eq i64 %lanes, 32
+  br i1 %is.warp, label %stride.32, label %stride.16
+stride.32:
+  %found.32 = call i64 {STRIDE_NAME}.v32(ptr %addresses)
+  br label %span
+stride.16:
+  %found.16 = call i64 {STRIDE_NAME}.v16(ptr %addresses)
+  br label %span
+span:
+  %step = phi i64 [%found.32, %stride.32], [%found.16, %stride.16]
+  %is.uneven = icmp eq i64 %step, 0
+  br i1 %is.uneven, label %one.by.one, label %even
+even:
+  %begin.address = load i64, ptr %addresses
+  %steps = sub i64 %lanes, 1
+  %reach = mul i64 %steps, %step
+  %end.address = add i64 %begin.address, %reach
+  %is.up = icmp sgt i64 %step, 0
+  %low.address = select i1 %is.up, i64 %begin.address, i64 %end.address
+  %high.address = select i1 %is.up, i64 %end.address, i64 %begin.address
+  %between = sub i64 %high.address, %low.address
+  %extent = add i64 %between, 4
+  br i1 %is.global, label %line.rows, label %line.window
+line.window:
+  %low.offset = sub i64 %low.address, %shared
+  %high.offset = add i64 %low.offset, %extent
+  %is.low.in = icmp ult i64 %low.offset, %shared.bytes
+  %is.high.in = icmp ule i64 %high.offset, %shared.bytes
+  %is.short = icmp ule i64 %extent, %shared.bytes
+  %is.in.low = and i1 %is.low.in, %is.high.in
+  %is.in.window = and i1 %is.in.low, %is.short
+  br i1 %is.in.window, label %line.shared, label %line.outside
+line.outside:
+  br i1 %is.shared, label %one.by.one, label %line.rows
+line.rows:
+  %line.row = call ptr {ROW_NAME}(ptr %state, i64 %low.address, i64 %extent)
+  %is.no.row = icmp eq ptr %line.row, null
+  br i1 %is.no.row, label %line.apart, label %line.row.found
+line.apart:
+  %is.met = call i1 {MEETS_NAME}(ptr %state, i64 %low.address, i64 %extent)
+  br i1 %is.met, label %one.by.one, label %leave
+line.row.found:
+  %line.row.start = load i64, ptr %line.row
+{pointer("%line.row", "line.row.cells", 2)}
+  br label %line.global
+{_call_lines()}
+one.by.one:
+  ; Of readers of one word a cell has no room for more than the first.
+  %without.1 = sub i32 %mask, 1
+  %mask.1 = and i32 %mask, %without.1
+  %without.2 = sub i32 %mask.1, 1
+  %mask.2 = and i32 %mask.1, %without.2
+  %without.3 = sub i32 %mask.2, 1
+  %mask.3 = and i32 %mask.2, %without.3
+  %mask.first = xor i32 %mask, %mask.3
+  %is.a.read = icmp eq i64 %kind, {READ}
+  %is.one = xor i1 %is.spread, true
+  %is.one.read = and i1 %is.one, %is.a.read
+  %visited = select i1 %is.one.read, i32 %mask.first, i32 %mask
   br label %next
 next:
-  %left = phi i32 [%mask, %begin], [%rest, %went]
-  %before = phi i64 [0, %begin], [%address, %went]
-  %alike = phi i32 [0, %begin], [%alike.now, %went]
+  %left = phi i32 [%visited, %one.by.one], [%rest, %went]
+  %before = phi i64 [0, %one.by.one], [%address, %went]
+  %alike = phi i32 [0, %one.by.one], [%alike.now, %went]
   %is.over = icmp eq i32 %left, 0
   br i1 %is.over, label %leave, label %lane
 lane:
@@ -250,7 +307,7 @@ window:
   %is.inside = and i1 %is.begun, %is.ended
   br i1 %is.inside, label %inside, label %outside
 outside:
-  br i1 %is.shared, label %went, label %rows
+  br i1 %is.no.room, label %went, label %rows
 inside:
   call void {WORDS_NAME}(ptr %state, ptr %shared.cells, ptr %shared.splits, i64 %shared,
     i64 %offset, i64 %size, {_COMMON.replace("%beyond", "-1")}, {_REST})
@@ -279,10 +336,10 @@ _HEADER = """ptr %job, i32 %x, i32 %y, i32 %z, i32 %warp, i64 %bits, i64 %kind, 
     i64 %size"""
 NEAR = f"""
 define void {NEAR_NAME}({_HEADER}, {_REST}) nounwind {{
-  call void {NOTE_NAME}({_HEADER}, {_REST})
+  musttail call void {NOTE_NAME}({_HEADER}, {_REST})
   ret void
 }}
 """
 
 # Functions that run for every lane are in the same text as their caller, and are inlined.
-FUNCTIONS = {ROW_NAME: ROW, NEAR_NAME: NEAR, NOTE_NAME: NOTE + WORDS + CELL}
+FUNCTIONS = {NEAR_NAME: NEAR, NOTE_NAME: NOTE + WORDS + CELL}

@@ -17,6 +17,8 @@ from cudasync.softgpu.jit.checks import (
     race_accesses,
     race_cells,
     race_functions,
+    race_lines,
+    race_rows,
     race_synchronisation,
 )
 from cudasync.softgpu.jit.kernel_abi.barrier_operands import number_and_count
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 _FUNCTIONS = {
     **race_functions.FUNCTIONS,
     **race_accesses.FUNCTIONS,
+    **race_lines.FUNCTIONS,
+    **race_rows.FUNCTIONS,
     **race_synchronisation.FUNCTIONS,
 }
 _WHO = "ptr %job, i32 %ctaid.x, i32 %ctaid.y, i32 %ctaid.z, i32 %warp"

@@ -102,7 +102,10 @@ class Control:
             lowering.tells_ends = lowering.tells_arrivals or meets
         self._quiet: frozenset[int] = frozenset()
         if lowering.settings.races and lowering.is_kernel:
-            self._quiet = like._quiet if is_split and like else quiet_nodes(flow, stops)
+            is_line = lowering.variant.is_line
+            self._quiet = (
+                like._quiet if is_split and like else quiet_nodes(flow, stops, is_line=is_line)
+            )
 
     @property
     def frame_bytes(self) -> int:

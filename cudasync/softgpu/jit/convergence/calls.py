@@ -13,15 +13,9 @@ from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.interface.convergence_records import has_members, meeting
 from cudasync.softgpu.jit.addressing.memcheck import lay_out
 from cudasync.softgpu.jit.analysis.block_uniformity import is_together
-from cudasync.softgpu.jit.convergence.functions import (
-    ARRIVE_NAME,
-    DECLARATIONS,
-    FUNCTIONS,
-    LEAVE_NAME,
-    MEET_NAME,
-    STOP_NAME,
-    UNDEFINED_NAME,
-)
+from cudasync.softgpu.jit.convergence.barriers import ARRIVE_NAME, LEAVE_NAME, STOP_NAME
+from cudasync.softgpu.jit.convergence.functions import DECLARATIONS, FUNCTIONS, UNDEFINED_NAME
+from cudasync.softgpu.jit.convergence.meetings import MEET_NAME
 from cudasync.softgpu.jit.kernel_abi.barrier_operands import number_and_count
 from cudasync.softgpu.jit.vector_ir.lane_masks import mask_word
 

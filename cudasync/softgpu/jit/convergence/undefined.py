@@ -15,12 +15,8 @@ from typing import TYPE_CHECKING, Final
 from cudasync.ptx.ir import Negated, Register
 from cudasync.ptx.liveness import defs, uses
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.jit.convergence.functions import (
-    DECLARATIONS,
-    FUNCTIONS,
-    LIVING_NAME,
-    UNDEFINED_NAME,
-)
+from cudasync.softgpu.jit.convergence.barriers import LIVING_NAME
+from cudasync.softgpu.jit.convergence.functions import DECLARATIONS, FUNCTIONS, UNDEFINED_NAME
 from cudasync.softgpu.jit.vector_ir.lane_masks import mask_word
 from cudasync.softgpu.jit.vector_ir.values import Value, integer, uniform
 

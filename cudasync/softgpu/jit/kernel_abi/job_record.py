@@ -116,6 +116,8 @@ class Field(IntEnum):
     # The state of the slot's windows if they are watched, else 0; see
     # `softgpu/interface/initialisation_windows.py`.
     WINDOWS = auto()
+    # The block whose shared memory is wholly written, if the windows are watched.
+    WRITTEN_BLOCK = auto()
     # The state of the slot if arrivals at barriers are recorded, else 0; see
     # `softgpu/interface/convergence_records.py`.
     CONVERGENCE = auto()

@@ -14,12 +14,14 @@ class Variant:
 
     `lanes` is the width of a warp in code; 16 is only for kernels that cannot tell. `is_rowwise`:
     the threads of a warp differ in tid.x alone, by one from lane to lane. `is_whole`: the last
-    warp of a block is also full.
+    warp of a block is also full. `is_line`: blocks have one dimension; only code that is compiled
+    with `races` is told.
     """
 
     lanes: int
     is_rowwise: bool
     is_whole: bool
+    is_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from threading import get_ident, main_thread
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import StateSpace
-from cudasync.softgpu.interface.initialisation_windows import Window
+from cudasync.softgpu.interface.initialisation_windows import NO_BLOCK, Window
 from cudasync.softgpu.interface.launch import Dim3, Fault, FaultKind, Launch
 from cudasync.softgpu.interface.poison import poison
 from cudasync.softgpu.jit.kernel_abi.access_descriptors import Cache
@@ -49,6 +49,7 @@ _ALLOCATIONS, _ALLOCATION_COUNT = int(Field.ALLOCATIONS), int(Field.ALLOCATION_C
 _RACES = int(Field.RACES)
 _RECORDING, _RECORDING_COUNT = int(Field.RECORDING), int(Field.RECORDING_COUNT)
 _WINDOWS, _CONVERGENCE = int(Field.WINDOWS), int(Field.CONVERGENCE)
+_WRITTEN_BLOCK = int(Field.WRITTEN_BLOCK)
 _BUDGET, _TOTAL, _SPENT = int(Field.BUDGET), int(Field.TOTAL), int(Field.SPENT)
 _WORKSPACE, _NONTEMPORAL = int(Field.WORKSPACE), int(Field.NONTEMPORAL)
 _NCTAID_X, _NCTAID_Y, _NCTAID_Z = map(int, (Field.NCTAID_X, Field.NCTAID_Y, Field.NCTAID_Z))
@@ -183,6 +184,7 @@ class Slot:
             words[_RACES] = races.state_of(self, *shared, words[Field.WARPS])
         windows = recording.windows if recording is not None else None
         words[_WINDOWS] = 0 if windows is None else windows.state_of(self._window())
+        words[_WRITTEN_BLOCK] = NO_BLOCK
         convergence = recording.convergence if recording is not None else None
         words[_CONVERGENCE] = 0
         if convergence is not None:

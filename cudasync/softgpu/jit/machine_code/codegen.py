@@ -257,7 +257,9 @@ def link(codes: Sequence[bytes]) -> Any:
     """An engine that holds this machine code."""
     missing = missing_symbols(codes)
     if missing:
-        raise CudasyncError(f"compiled code needs {', '.join(sorted(missing))}: nobody has it")
+        raise CudasyncError(
+            f"compiled code needs {', '.join(sorted(missing))}: no library defines them"
+        )
     # An engine takes ownership of its target machine.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), new_machine(host_level()))
     for code in codes:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Pair
 from cudasync.softgpu.jit.convergence.calls import note_meeting
-from cudasync.softgpu.jit.synchronisation.shuffles_and_votes import members
+from cudasync.softgpu.jit.synchronisation.votes_and_reductions import members
 from cudasync.softgpu.jit.vector_ir.lane_masks import mask_word
 from cudasync.softgpu.jit.vector_ir.values import integer, varying
 

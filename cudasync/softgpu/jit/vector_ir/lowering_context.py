@@ -270,7 +270,7 @@ class Lowering:
             return integer("i64", storage.parameters[symbol.name] + symbol.offset)
         index = storage.symbols.get(symbol.name)
         if index is None:
-            self.refuse_here(f"{symbol.name} is no variable that the software GPU can address")
+            self.refuse_here(f"{symbol.name} is not a variable that the software GPU can address")
         place = self.builder.name(f"getelementptr i64, ptr %symbols, i64 {index}")
         text = self.builder.name(f"load i64, ptr {place}, !invariant.load !0")
         return self.builder.add(uniform("i64", text), integer("i64", symbol.offset))
