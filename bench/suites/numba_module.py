@@ -2,8 +2,9 @@
 
     python -m cudasync run bench/suites/numba_module.py MODULE RECORD [SKIP ...]
 
-RECORD is written as the run goes on, so that it shows what ran when a process died: `begun` without
-an outcome. Tests named after RECORD are left out. numba_suite.py calls this program.
+Each line of RECORD is written at once. So the record of a process that died ends with its current
+test: `begun` without an outcome. Tests named after RECORD are left out. numba_suite.py calls this
+program.
 """
 
 from __future__ import annotations

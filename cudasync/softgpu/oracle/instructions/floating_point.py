@@ -71,7 +71,7 @@ def _half_arithmetic(e: Emitter, i: Instruction) -> None:
     opcode = "fma" if i.opcode == "mad" else i.opcode
     arguments = [(T.F64, value) for value in values]
     if _mode(i) != "rn":
-        e.refuse(f"{i.opcode} with .{_mode(i)} is not there for halves")
+        e.refuse(f"{i.opcode} with .{_mode(i)} is not defined for half types")
     if opcode == "mul":
         wide = rounded(e, "fmul", "rn", T.F64, *arguments)
     else:
