@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 # The advice that makes an engine repeatable.
-_SERIAL: Final = '; use cs.Engine("serial"), or CUDASYNC_ENGINE=serial, for one order'
+_SERIAL: Final = ': use cs.Engine("serial"), or CUDASYNC_ENGINE=serial'
 _ENGINES_THREADS: Final = (
     "threads of the engine wait for devices and issue ops, in an order that is chance" + _SERIAL
 )

@@ -57,7 +57,7 @@ def arithmetic(e: Emitter, i: Instruction) -> None:
     operands = [(type_, read_float(e, i, index)) for index in range(1, len(i.operands))]
     opcode = "fma" if i.opcode == "mad" else i.opcode
     if "relu" in i.modifiers:
-        e.refuse(f"{i.opcode}.relu takes halves")
+        e.refuse(f"{i.opcode}.relu is only for half types")
     if opcode == "rcp":
         operands = [(type_, "1.0"), *operands]
         opcode = "div"
