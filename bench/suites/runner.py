@@ -29,13 +29,17 @@ Outcome = dict[str, object]
 FOUND = "found"
 # A program that waits, or has a share of the machine, may take longer than its processor time.
 _WAITING = 10
+ON_SOFTGPU = ("-m", "cudasync", "run")
 
 
 def parser(description: str) -> argparse.ArgumentParser:
     """The options of every suite."""
     made = argparse.ArgumentParser(description=description.splitlines()[0])
     made.add_argument(
-        "words", nargs="*", metavar="WORD", help="only modules with one of these in the name"
+        "words",
+        nargs="*",
+        metavar="WORD",
+        help="only modules with one of these in the name, whose end may be written as @",
     )
     made.add_argument(
         "--deadline",
@@ -121,12 +125,18 @@ def shortened(tests: list[Outcome]) -> list[Outcome]:
 
 
 def run_module(
-    child: Path, module: str, deadline_s: float, variables: Mapping[str, str] | None = None
+    child: Path,
+    module: str,
+    deadline_s: float,
+    variables: Mapping[str, str] | None = None,
+    *,
+    through: Sequence[str] = ON_SOFTGPU,
 ) -> list[Outcome]:
     """The outcome of each test, in as many processes as necessary.
 
     `child` is called with the module, a file for its record, and the finished tests, which it
-    leaves out. If a test runs again, its last run counts, even if the process dies.
+    leaves out. If a test runs again, its last run counts, even if the process dies. `through` are
+    Python's arguments before the child.
     """
     outcomes: dict[str, Outcome] = {}
     findings: list[Outcome] = []
@@ -135,7 +145,7 @@ def run_module(
             record = Path(folder) / "record"
             record.unlink(missing_ok=True)
             command = [str(child), module, str(record), *outcomes]
-            ended = run_process(command, folder, deadline_s, variables)
+            ended = run_process(command, folder, deadline_s, variables, through=through)
             end = ended.in_words()
             findings += findings_in(module, ended.said)
             lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
@@ -197,9 +207,11 @@ def run_process(
     folder: str,
     deadline_s: float,
     variables: Mapping[str, str] | None = None,
+    *,
+    through: Sequence[str] = ON_SOFTGPU,
 ) -> Ended:
     """Run a program on the software GPU to its end or its deadline, in processor time."""
-    command = [sys.executable, "-W", "ignore", "-m", "cudasync", "run", *arguments]
+    command = [sys.executable, "-W", "ignore", *through, *arguments]
     ours = {"PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
     return Ended(*limited(command, folder, deadline_s, {**ours, **(variables or {})}), deadline_s)
 
