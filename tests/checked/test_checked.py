@@ -65,7 +65,9 @@ def test_what_is_wrong_is_found_and_nothing_else(name):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not has_library("nvvm"), reason="numba-cuda is not here")
+@pytest.mark.skipif(
+    not (has_library("nvvm") and find_spec("numba_cuda")), reason="numba-cuda is not here"
+)
 def test_programs_through_numba():
     command = [sys.executable, "-W", "ignore", "-m", "checked.judging", "with_numba"]
     code, printed = start(command, DEADLINE_S)
