@@ -305,8 +305,11 @@ def test_a_library_serves_every_context(context):
     finally:
         ok(driver.cuCtxPushCurrent(context))
         driver.cuCtxDestroy(other)
+    module = ok(driver.cuLibraryGetModule(library))
+    assert driver.cuModuleUnload(module)[0] == driver.CUresult.CUDA_ERROR_NOT_PERMITTED
     ok(driver.cuLibraryUnload(library))
     assert driver.cuLibraryGetKernel(library, b"scale")[0] == INVALID_HANDLE
+    assert driver.cuModuleUnload(module)[0] == INVALID_HANDLE
 
 
 def test_occupancy_is_bounded_by_threads_and_shared_memory(scale):
