@@ -49,16 +49,19 @@ def record(self: Stream, event: Event | None = None) -> Event:
 def record_reused(self: Stream, event: Event) -> None:
     """`record` at less cost, for an event that the caller reuses and keeps open.
 
-    Event and stream must be of one device, made in the same life of its context. (cuEventRecord)
+    Event and stream must be of one device, made in the same life of its context. The driver knows
+    the context from the handles. If the driver refuses, `record` makes the context current on this
+    thread, and raises the error if there is another cause. (cuEventRecord)
     """
     owned = self._owned
-    if owned is not None and here.token is owned.token is owned.context.token:
-        code = driver.cuEventRecord(event.owned.raw, owned.raw)[0]
-        if code:
-            raise failure(code, "cuEventRecord")
-        event.was_recorded = True
-    else:
+    if (
+        owned is None
+        or owned.token is not owned.context.token
+        or driver.cuEventRecord(event.owned.raw, owned.raw)[0]
+    ):
         self.record(event)
+    else:
+        event.was_recorded = True
 
 
 def wait(self: Stream, other: Event | StreamLike) -> None:
