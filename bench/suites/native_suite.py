@@ -50,8 +50,6 @@ _OPTIONS = (
     *("--expt-relaxed-constexpr", "--extended-lambda"),
 )
 _BUILD_DEADLINE_S = 180
-# A program that waits, or has a share of the machine, may take longer than its processor time.
-_WAITING = 10
 
 
 def main() -> int:
@@ -131,22 +129,12 @@ def outcome_of(
         if why:
             return made("skipped", f"does not build: {why}", 0)
     before = _processor_seconds()
-    status, said = runner.end_of(
-        # The shell sets the limit of processor time; SIGXCPU ends the program.
-        [
-            "sh",
-            "-c",
-            f'ulimit -S -t {deadline_s:.0f}; exec "$@"',
-            "",
-            str(binary),
-            *program.arguments,
-        ],
+    status, said = runner.limited(
+        [str(binary), *program.arguments],
         program.folder,
-        _WAITING * deadline_s,
+        deadline_s,
         {"LD_LIBRARY_PATH": str(libraries)},
     )
-    if status == -signal.SIGXCPU:
-        status = None
     return made(*judged(status, said), _processor_seconds() - before)
 
 

@@ -27,16 +27,26 @@ if TYPE_CHECKING:
 Outcome = dict[str, object]
 # The outcome of a finding of checks, which belongs to no test.
 FOUND = "found"
+# A program that waits, or has a share of the machine, may take longer than its processor time.
+_WAITING = 10
+ON_SOFTGPU = ("-m", "cudasync", "run")
 
 
 def parser(description: str) -> argparse.ArgumentParser:
     """The options of every suite."""
     made = argparse.ArgumentParser(description=description.splitlines()[0])
     made.add_argument(
-        "words", nargs="*", metavar="WORD", help="only modules with one of these in the name"
+        "words",
+        nargs="*",
+        metavar="WORD",
+        help="only modules with one of these in the name, whose end may be written as @",
     )
     made.add_argument(
-        "--deadline", type=int, default=300, metavar="S", help="seconds for a process (300)"
+        "--deadline",
+        type=int,
+        default=300,
+        metavar="S",
+        help="seconds of processor time for a process (300)",
     )
     made.add_argument(
         "--json", metavar="FILE", help="keep what came of each test; a part replaces its part"
@@ -71,7 +81,7 @@ def go_through(
     """Run the selected modules, and keep their outcomes as the run goes on."""
     # SIGTERM also ends the running child process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    found = [m for m in modules if not options.words or any(w in m for w in options.words)]
+    found = [m for m in modules if not options.words or any(w in f"{m}@" for w in options.words)]
     number, parts = (int(word) for word in options.part.split("/"))
     found = found[number - 1 :: parts]
     # Results of other modules stay in the file, so that a part can be run again.
@@ -115,12 +125,18 @@ def shortened(tests: list[Outcome]) -> list[Outcome]:
 
 
 def run_module(
-    child: Path, module: str, deadline_s: float, variables: Mapping[str, str] | None = None
+    child: Path,
+    module: str,
+    deadline_s: float,
+    variables: Mapping[str, str] | None = None,
+    *,
+    through: Sequence[str] = ON_SOFTGPU,
 ) -> list[Outcome]:
     """The outcome of each test, in as many processes as necessary.
 
     `child` is called with the module, a file for its record, and the finished tests, which it
-    leaves out. If a test runs again, its last run counts, even if the process dies.
+    leaves out. If a test runs again, its last run counts, even if the process dies. `through` are
+    Python's arguments before the child.
     """
     outcomes: dict[str, Outcome] = {}
     findings: list[Outcome] = []
@@ -129,7 +145,7 @@ def run_module(
             record = Path(folder) / "record"
             record.unlink(missing_ok=True)
             command = [str(child), module, str(record), *outcomes]
-            ended = run_process(command, folder, deadline_s, variables)
+            ended = run_process(command, folder, deadline_s, variables, through=through)
             end = ended.in_words()
             findings += findings_in(module, ended.said)
             lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
@@ -176,16 +192,28 @@ class Ended:
         return f"exit status {self.status}: {lines[-1] if lines else ''}"
 
 
+def limited(
+    command: Sequence[str], folder: Path | str, processor_s: float, variables: Mapping[str, str]
+) -> tuple[int | None, str]:
+    """The exit status, or None if its processor time ended it, and the output of the command."""
+    # The shell sets the limit; SIGXCPU ends the program.
+    shell = ["sh", "-c", f'ulimit -S -t {processor_s:.0f}; exec "$@"', ""]
+    status, said = end_of([*shell, *command], folder, _WAITING * processor_s, variables)
+    return None if status == -signal.SIGXCPU else status, said
+
+
 def run_process(
     arguments: Sequence[str],
     folder: str,
     deadline_s: float,
     variables: Mapping[str, str] | None = None,
+    *,
+    through: Sequence[str] = ON_SOFTGPU,
 ) -> Ended:
-    """Run a program on the software GPU to its end or its deadline."""
-    command = [sys.executable, "-W", "ignore", "-m", "cudasync", "run", *arguments]
+    """Run a program on the software GPU to its end or its deadline, in processor time."""
+    command = [sys.executable, "-W", "ignore", *through, *arguments]
     ours = {"PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
-    return Ended(*end_of(command, folder, deadline_s, {**ours, **(variables or {})}), deadline_s)
+    return Ended(*limited(command, folder, deadline_s, {**ours, **(variables or {})}), deadline_s)
 
 
 def end_of(

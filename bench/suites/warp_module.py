@@ -7,8 +7,9 @@ Warp links the CUDA runtime itself, which does not run here. But it compiles for
 none, and runs on the processor there. So what it is about to call on the processor is launched
 instead, in the same memory, as the PTX that its own NVRTC makes; its tests judge what comes of it.
 
-Accesses are not checked, since the memory is the host's. What a test starts in a process of its own
-runs on the processor.
+Accesses are not checked, since the memory is the host's, unless CUDASYNC_CHECKS asks for checks.
+Then arrays are page-locked memory. What a test starts in a process of its own runs on the
+processor.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ import unittest
 from functools import cache
 from typing import Any
 
-os.environ["CUDASYNC_MEMCHECK"] = "0"
-
 import warp
 import warp._src.codegen as codegen
 import warp._src.context as context
 
 ARCHITECTURE = 80
+# The kinds of checks, as in `cudasync run --check`.
+CHECKED = os.environ.get("CUDASYNC_CHECKS", "").split(",")
 # Warp's default block size on a GPU.
 BLOCK = 256
 
@@ -47,6 +48,8 @@ class Stand:
 
         import cudasync.softgpu
 
+        if "mem" not in CHECKED:
+            os.environ["CUDASYNC_MEMCHECK"] = "0"
         cudasync.softgpu.install(force=True)
         self._driver: Any = driver
         self._call("cuInit", 0)
@@ -94,8 +97,18 @@ class Stand:
         def in_blocks(kernel: Any, _hooks: Any, params: list[Any], adjoint: bool) -> None:
             self.launch(kernel, params, self._block, adjoint=adjoint)
 
+        if any(CHECKED):
+            context.CpuDefaultAllocator.allocate = lambda _, size: self.allocate(size)
+            context.CpuDefaultAllocator.deallocate = lambda _, start, size: self.free(start)
         context._resolve_launch_block_dim = noted
         context.invoke, context.invoke_cpu_blocks = one_by_one, in_blocks
+
+    def allocate(self, size_bytes: int) -> int:
+        """Page-locked memory, whose accesses by kernels can be checked."""
+        return int(self._call("cuMemHostAlloc", size_bytes, 0))
+
+    def free(self, start: int) -> None:
+        self._call("cuMemFreeHost", start)
 
     def needs(self, kernel: Any, block: int, *, adjoint: bool) -> tuple[Any, str, int]:
         """The module with a kernel for blocks of this size, its name, its shared memory."""
@@ -121,14 +134,20 @@ class Stand:
         self.launched += 1
 
 
-def main() -> int:
-    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        print(__doc__)
-        return 2
+def begin() -> Stand:
+    """Initialise Warp, and launch its kernels on the software GPU from now on."""
     warp.config.enable_cpu_blocks = True
     warp.init()
     stand = Stand()
     stand.take_over()
+    return stand
+
+
+def main() -> int:
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        print(__doc__)
+        return 2
+    stand = begin()
     tests = importlib.import_module(f"warp.tests.{sys.argv[1]}")
     done = unittest.main(module=tests, exit=False, argv=["warp_module", *sys.argv[2:]])
     print(f"{stand.launched} launches on the software GPU")

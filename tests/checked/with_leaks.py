@@ -128,7 +128,30 @@ def a_module():
 @right("it is unloaded, and a library too")
 def a_module_that_is_unloaded():
     ok(driver.cuModuleUnload(ok(driver.cuModuleLoadData(PTX))))
-    ok(driver.cuLibraryUnload(ok(driver.cuLibraryLoadData(PTX, [], [], 0, [], [], 0))))
+    ok(driver.cuLibraryUnload(_library()))
+
+
+# Loaded before any check; each run of a program takes one.
+LIBRARIES = []
+
+
+def prepare():
+    for _ in range(8):
+        LIBRARIES.append(_library())
+
+
+def _library():
+    return ok(driver.cuLibraryLoadData(PTX, [], [], 0, [], [], 0))
+
+
+@wrong("leak", "a library is loaded and never unloaded")
+def a_library():
+    _library()
+
+
+@right("a module belongs to a library, and ends with it")
+def a_module_of_a_library():
+    ok(driver.cuLibraryGetModule(LIBRARIES.pop()))
 
 
 @right("cudasync's objects end what they made when they go")

@@ -141,8 +141,8 @@ def test_arguments_may_come_as_one_buffer(scale, stream):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"grid": (0, 1, 1)}, "zero"),
-        ({"block": (1, 0, 1)}, "zero"),
+        ({"grid": (0, 1, 1)}, "must not contain 0"),
+        ({"block": (1, 0, 1)}, "must not contain 0"),
         ({"block": (1025, 1, 1)}, "1025 threads"),
         ({"block": (1, 1, 65)}, "larger"),
         ({"grid": (1, 65536, 1)}, "larger"),
@@ -305,8 +305,11 @@ def test_a_library_serves_every_context(context):
     finally:
         ok(driver.cuCtxPushCurrent(context))
         driver.cuCtxDestroy(other)
+    module = ok(driver.cuLibraryGetModule(library))
+    assert driver.cuModuleUnload(module)[0] == driver.CUresult.CUDA_ERROR_NOT_PERMITTED
     ok(driver.cuLibraryUnload(library))
     assert driver.cuLibraryGetKernel(library, b"scale")[0] == INVALID_HANDLE
+    assert driver.cuModuleUnload(module)[0] == INVALID_HANDLE
 
 
 def test_occupancy_is_bounded_by_threads_and_shared_memory(scale):

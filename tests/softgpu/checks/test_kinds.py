@@ -219,6 +219,13 @@ def _lasting_array():
     return ok(driver.cuArray3DCreate(what))
 
 
+def _library():
+    """A library whose module, which it owns, exists too."""
+    library = ok(driver.cuLibraryLoadData(FIRST_LANES_WAIT.encode(), [], [], 0, [], [], 0))
+    ok(driver.cuLibraryGetModule(library))
+    return library
+
+
 MAKES = {
     "a texture object": (
         _object(driver.cuTexObjectCreate, driver.CUDA_TEXTURE_DESC(), None),
@@ -237,6 +244,7 @@ MAKES = {
         lambda: ok(driver.cuModuleLoadData(FIRST_LANES_WAIT.encode())),
         lambda made: driver.cuModuleUnload(made),
     ),
+    "a library": (_library, lambda made: driver.cuLibraryUnload(made)),
 }
 
 

@@ -12,6 +12,7 @@ from cudasync.softgpu.core.checks.findings import Access, Finding
 from cudasync.softgpu.core.driver_types.call_sites import call_site, is_by_library
 from cudasync.softgpu.core.driver_types.handles import Handles
 from cudasync.softgpu.core.memory.allocation_table import AllocationTable, MemoryKind
+from cudasync.softgpu.core.modules.modules import Module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,10 +80,14 @@ class Leaks:
         for what, table in self._tables.items():
             sites: dict[int, str] = table.sites  # type: ignore[attr-defined]
             for handle, site in sites.items():
-                if handle in table.objects:
+                if handle in table.objects and not self._has_owner(table.objects[handle]):
                     access = Access(what, "creation", site)
                     text = f"{what} is never destroyed"
                     yield Finding("leak", text, [access], missing="missing: the call that ends it")
+
+    def _has_owner(self, item: object) -> bool:
+        """True for a library's module, which ends with its library."""
+        return isinstance(item, Module) and self._machine.modules.library_of(item) is not None
 
     def end(self) -> None:
         for table in self._tables.values():

@@ -19,6 +19,7 @@ from cudasync.softgpu.core.driver_types.result_codes import (
     INVALID_PTX,
     NO_BINARY_FOR_GPU,
     NOT_FOUND,
+    NOT_PERMITTED,
     NOT_SUPPORTED,
     DriverFailure,
 )
@@ -107,10 +108,14 @@ class ModuleManager:
 
     def kernel_of(self, function: Function) -> LibraryKernel | None:
         """The library kernel of a function; None if the function is a module's own."""
-        module = function.module
+        library = self.library_of(function.module)
+        return library.kernels.get(function.name) if library else None
+
+    def library_of(self, module: Module) -> Library | None:
+        """The library whose module in a context this is; None if the program loaded the module."""
         for library in self._libraries:
             if library.modules.get(module.context) is module:
-                return library.kernels.get(function.name)
+                return library
         return None
 
     def _function_in(self, kernel: LibraryKernel, context: Context) -> Function:
@@ -286,6 +291,10 @@ class ModuleManager:
         if executor.deferred.put_off(lambda: self.unload(handle)):
             return
         module = self.get(handle)
+        if self.library_of(module):
+            raise DriverFailure(
+                NOT_PERMITTED, "the module belongs to a library: unload the library instead"
+            )
         self._machine.streams.synchronize_context(module.context)
         self._remove(module)
 
