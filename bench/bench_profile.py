@@ -44,7 +44,7 @@ PROFILED = ", profiled"
 # The limit of a profiled op beyond an unprofiled one.
 MOST_US = 2.0
 # The same for a prepared launch in bytecodes.
-MOST_BYTECODES = 100
+MOST_BYTECODES = 105
 
 
 def build(session: Session) -> None:

@@ -56,8 +56,10 @@ def record_reused(self: Stream, event: Event) -> None:
     owned = self._owned
     if (
         owned is None
+        # None would be the default stream.
+        or (onto := owned.raw) is None
         or owned.token is not owned.context.token
-        or driver.cuEventRecord(event.owned.raw, owned.raw)[0]
+        or driver.cuEventRecord(event.owned.raw, onto)[0]
     ):
         self.record(event)
     else:
