@@ -20,7 +20,7 @@ def pack(function: Function, parameters: int, extra: int) -> bytes:
     if parameters:
         if extra:
             raise DriverFailure(
-                INVALID_VALUE, f"kernel {function.name}: arguments in both forms at once"
+                INVALID_VALUE, f"kernel {function.name}: give kernelParams or extra, not both"
             )
         return function.packing.pack(parameters)
     block = bytearray(function.kernel.parameter_size)
@@ -29,7 +29,7 @@ def pack(function: Function, parameters: int, extra: int) -> bytes:
         if len(data) > len(block):
             raise DriverFailure(
                 INVALID_VALUE,
-                f"kernel {function.name}: {len(data)} bytes of arguments, not {len(block)}",
+                f"kernel {function.name} takes {len(block)} bytes of arguments, not {len(data)}",
             )
         block[: len(data)] = data
     elif function.places:
