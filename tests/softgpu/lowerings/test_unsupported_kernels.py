@@ -129,7 +129,7 @@ def test_the_message_about_a_missing_kernel_names_those_that_there_are(module, l
     assert f"the library has no kernel 'none': it has {known}" in message(R.CUDA_ERROR_NOT_FOUND)
 
 
-def test_a_long_list_of_kernels_is_cut():
+def test_a_long_list_of_kernels_is_cut(context):
     entries = "".join(f".visible .entry k{n:02}() {{ ret; }}\n" for n in range(10))
     text = f".version 7.0\n.target sm_75\n.address_size 64\n{entries}"
     module = ok(driver.cuModuleLoadData(text.encode() + b"\0"))
