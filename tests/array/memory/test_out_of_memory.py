@@ -173,7 +173,7 @@ def test_an_op_does_not_wait_for_memory_that_comes_back_after_it(scarce):
         error = op.exception(PATIENCE_S)
         assert isinstance(error.cause, cs.OutOfMemoryError)
         lines = error.cause.table.splitlines()
-        assert f"{MOST:,}" in next(line for line in lines if "pending" in line)
+        assert f"{MOST:,}" in next(line for line in lines if "still in use by ops" in line)
         engine.clear_errors()
 
 
