@@ -147,7 +147,9 @@ def load_stub(
         )
     real = None if force else real_driver()
     if real is not None:
-        raise CudasyncError(f"this machine has a CUDA driver ({real}); force=True installs anyway")
+        raise CudasyncError(
+            f"this machine has a CUDA driver ({real}): pass force=True to install anyway"
+        )
 
     exported = exports()
     soname = BEHIND_NATIVE if is_native else SONAME

@@ -75,7 +75,9 @@ def cu_func_set_shared_size(machine: Machine, function: int, size: int) -> None:
 @export("cuParamSetSize")
 def cu_param_set_size(machine: Machine, function: int, size: int) -> None:
     if size > MAX_PARAMETER_BYTES:
-        raise DriverFailure(INVALID_VALUE, f"{size} bytes of arguments")
+        raise DriverFailure(
+            INVALID_VALUE, f"a kernel takes at most {MAX_PARAMETER_BYTES} bytes, not {size}"
+        )
     _of(machine, function).size_bytes = size
 
 
@@ -92,7 +94,9 @@ def cu_param_setf(machine: Machine, function: int, offset: int, value: float) ->
 @export("cuParamSetv")
 def cu_param_setv(machine: Machine, function: int, offset: int, data: int, size: int) -> None:
     if size > MAX_PARAMETER_BYTES:
-        raise DriverFailure(INVALID_VALUE, f"{size} bytes of arguments")
+        raise DriverFailure(
+            INVALID_VALUE, f"a kernel takes at most {MAX_PARAMETER_BYTES} bytes, not {size}"
+        )
     need(data, size)
     _put(machine, function, offset, ctypes.string_at(data, size))
 

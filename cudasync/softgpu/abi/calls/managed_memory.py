@@ -224,7 +224,9 @@ def cu_mem_get_location_info(
     machine.managed.check(address, size)
     count = -(-size // region)
     if count > _MOST_RANGES:
-        raise DriverFailure(INVALID_VALUE, f"{count} regions")
+        raise DriverFailure(
+            INVALID_VALUE, f"a query is for at most {_MOST_RANGES} regions, not {count}"
+        )
     need(locations, _LOCATION_BYTES * count)
     for index in range(count):
         start = address + region * index

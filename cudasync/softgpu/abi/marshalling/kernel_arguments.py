@@ -33,7 +33,7 @@ def pack(function: Function, parameters: int, extra: int) -> bytes:
             )
         block[: len(data)] = data
     elif function.places:
-        raise DriverFailure(INVALID_VALUE, f"kernel {function.name}: no arguments")
+        raise DriverFailure(INVALID_VALUE, f"kernel {function.name} takes arguments: pass them")
     return bytes(block)
 
 
@@ -45,7 +45,7 @@ def _extra_buffer(extra: int) -> bytes:
         elif key == _BUFFER_SIZE:
             size = get_u64(get_u64(extra + 8))
         else:
-            raise DriverFailure(INVALID_VALUE, f"unknown launch parameter {key}")
+            raise DriverFailure(INVALID_VALUE, f"extra has the unknown key {key}")
         extra += 16
     if size:
         need(buffer, size)

@@ -318,7 +318,9 @@ def read_batch(machine: Machine, address: int) -> BatchWork:
     """CUDA_BATCH_MEM_OP_NODE_PARAMS."""
     params = at(BatchParams, address)
     if not 0 < params.count <= _MOST_OPERATIONS:
-        raise DriverFailure(INVALID_VALUE, f"{params.count} operations")
+        raise DriverFailure(
+            INVALID_VALUE, f"a node has 1 to {_MOST_OPERATIONS} operations, not {params.count}"
+        )
     need(params.operations, params.count * OPERATION_BYTES)
     operations = ctypes.string_at(params.operations, params.count * OPERATION_BYTES)
     return batch(machine.memory, operations, context_of(machine, params.context), params.flags)
