@@ -1,11 +1,11 @@
-"""What a profile costs: the same ops inside of `with cs.profile()` and outside of it.
+"""The cost of a profile: the same ops inside `with cs.profile()` and outside.
 
-`host.NAME`: empty host functions, until all are over. `launch.SHAPE`: bursts of launches, their
-issuing, with the driver's enqueuing calls left out: what is left is Python, which for a launch that
-is profiled includes one event more and its record. `launch.SHAPE.driver` has these calls in.
-Entering and leaving a profile is not timed. Times are of the processor, of all threads: an op that
-is looked at changes when threads take turns, and on a machine that is busy that outweighs what it
-costs. Counted are bytecodes and driver calls.
+`host.NAME`: empty host functions, until all are over. `launch.SHAPE`: the issuing of bursts of
+launches without the driver's enqueuing calls, so the time is that of Python alone. A profiled
+launch has one more event and its record. `launch.SHAPE.driver` includes these calls. Entering and
+leaving a profile is not timed. Times are processor time of all threads: profiling changes when
+threads take turns, and on a busy machine that effect on wall time outweighs the cost. Bytecodes and
+driver calls are counted.
 """
 
 from __future__ import annotations
