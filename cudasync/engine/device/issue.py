@@ -152,7 +152,9 @@ class Issuer:
         self, op: DeviceOp, fn: Callable[..., Any], device: DeviceStreams, timeline: Timeline
     ) -> BaseException | None:
         """Call `fn` on a stream that the caller holds, with one event behind the work. From then on
-        `op` is issued, and other ops may depend on it. Returns an exception that came meanwhile."""
+        `op` is issued, and other ops may depend on it. Returns an exception that came meanwhile.
+
+        During a profile, an issuer's class has one that first marks the start: `observation`."""
         try:
             event = device.events.take()
             op._result = fn(timeline._stream or timeline.stream, event)
