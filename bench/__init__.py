@@ -1,1 +1,1 @@
-"""Benches: the programs that a user starts, and a room for what the programs of a subject share."""
+"""Benches: the programs that a user starts, and a room for the shared code of each subject."""

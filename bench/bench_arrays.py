@@ -1,11 +1,11 @@
-"""Arrays that compute: what an operator costs, how quick large arrays are, what a new kernel takes.
+"""Arrays that compute: cost of an operator, speed of large arrays, time of a new kernel.
 
 `dispatch.NAME`: a burst of `x + y` of small arrays, whose results are dropped, beside calls of a
-kernel that does the same; timed is the issuing, with the driver's enqueuing calls left out; counted
-are the driver's calls for memory. `cpu.NAME`: additions of tiny arrays on the CPU until the last
-result is there. `large.NAME`: one operation on many elements, until its result is there, beside
-NumPy's one thread. `compile`: from the first call of an elementwise function to its result, in a
-process that has compiled another one before: new on the machine, and kept by an earlier process.
+kernel that does the same. The time is that of issuing, without the driver's enqueuing calls; the
+driver's calls for memory are counted. `cpu.NAME`: additions of tiny arrays on the CPU, until the
+last result exists. `large.NAME`: one operation on many elements, until its result exists, beside
+NumPy on one thread. `compile`: from the first call of an elementwise function to its result, in a
+process that has compiled another function before: new on the machine, or kept by another process.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Launches and host functions pushed in batches, each batch one op: `engine.push_many(steps)`.
 
-`launches.N`: a burst of prepared launches, in batches of N and one by one; timed is the issuing of
-the burst with the driver's enqueuing calls left out, so what is left is Python. In a chain all of a
-batch touch one array, in `independent` each an array of its own. `host.N`: empty host functions in
-batches of N, until all are over. Counted are driver calls and bytecodes.
+`launches.N`: a burst of prepared launches, in batches of N and one by one. The time is that of
+issuing the burst without the driver's enqueuing calls, so it is the time of Python alone. In a
+chain, all launches of a batch touch one array; in `independent`, each has an array of its own.
+`host.N`: empty host functions in batches of N, until all are over. Driver calls and bytecodes are
+counted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What checks cost: bench_softgpu's fifteen kernels through the driver, checked and not.
+"""The cost of checks: bench_softgpu's fifteen kernels through the driver, checked and not.
 
-A launch and the wait for it, on the same device memory. What a check does once, such as compiling
-a kernel anew to be recorded, is done before. The means at the end are over all cases.
+A sample is a launch and the wait for it, on the same device memory. One-time work of a check, such
+as compiling a kernel with recording, is done before. The means at the end are over all cases.
 """
 
 from __future__ import annotations

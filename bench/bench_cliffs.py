@@ -1,10 +1,10 @@
-"""The same work with a neighbour and without one: nothing may make it cost twice as much.
+"""The same work with a neighbour and without one: no neighbour may double the cost.
 
 `pools`: host ops given in turn to two pools of an engine, beside one pool. `engines`: two engines
-in turn, or a thread for each, beside one engine. `mixed`: launches pushed in turn with host ops,
-beside first the ones and then the others. `launch`: the push of one launch after a host op, done
-or not, and during one, beside the same after a function on a thread of the program's own. For
-launches the driver's enqueuing calls are left out, so what is left is Python.
+in turn, or a thread for each, beside one engine. `mixed`: launches and host ops pushed in turn,
+beside all of one kind and then all of the other. `launch`: the push of one launch after a host op,
+finished or not, and during one, beside the same after a function on a thread of the program. The
+driver's enqueuing calls of launches are left out, so the time is that of Python alone.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Collectives: between two processes beside bare mpi4py and gloo, on two devices beside by hand.
+"""Collectives: two processes beside bare mpi4py and gloo, two devices beside code by hand.
 
 `mpi.SIZE`: an all-reduce of float32 on the CPU, in place, until it is done on both ranks; the
-slower rank counts. `overlap`: one beside something that takes as long, the device's part of a step
-(no processor of the host takes part: a sleep) or NumPy on the CPU; two ranks with two threads each
-then share the processors. `local`: an all-reduce of two devices' arrays beside the copies and
-additions that one would write, on streams with events.
+slower rank counts. `overlap`: an all-reduce beside other work that takes as long. That work is the
+device's part of a step (a sleep, since it needs no processor of the host), or NumPy on the CPU,
+where two ranks with two threads each share the processors. `local`: an all-reduce of arrays on two
+devices, beside copies and additions written by hand, on streams with events.
 
-Where there is no MPI the cases of two processes are left out, and the table says why.
+Without MPI, the cases of two processes are left out, and the table says why.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """GrCUDA's six programs: an engine that finds the order, a graph, and streams placed by hand.
 
 VEC, B&S, IMG, ML, HITS and DL are small programs of three to thirty kernels with two to ten
-branches (`dags.py`). Timed is a run from the first call until all of it is done. All contenders
-launch the same kernels with the same shapes; what comes out is compared with NumPy, and the bits
-with each other's.
+branches (`dags.py`). The time is that of a run, from the first call until all work is done. All
+contenders launch the same kernels with the same shapes. The results are compared with NumPy, and
+must be the same bits for all contenders.
 """
 
 from __future__ import annotations

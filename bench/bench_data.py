@@ -1,9 +1,9 @@
-"""Input pipelines: photographs decoded into batches, and what a sample costs beside its function.
+"""Input pipelines: photographs decoded into batches, and the cost of a sample beside its function.
 
 `jpeg`: sample photographs, decoded by Pillow and resized to 224 x 224, in batches of 32, from the
-beginning of a pass to its end. The processes of PyTorch's DataLoader are there before; those of
-cudasync are started inside of the timing. `map`: a function that returns its argument. Measured
-besides: how long a loop waits whose step takes longer than a batch, and memory over many samples.
+beginning of a pass to its end. The processes of PyTorch's DataLoader exist before the timing; those
+of cudasync start within it. `map`: a function that returns its argument. Two more measures: the
+wait of a loop whose step takes longer than a batch, and the memory over many samples.
 """
 
 from __future__ import annotations

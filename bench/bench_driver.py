@@ -1,8 +1,8 @@
 """Driver calls through cudasync, over the same calls on raw `cuda.bindings`.
 
-The number to read is what stands over the baseline, in time, not the ratio: a software GPU's
-call costs more than a real driver's, so its ratio is closer to 1 than on a GPU. Work that a call
-queues is done between samples, untimed.
+Read the time above the baseline, not the ratio. A call of a software GPU takes longer than a call
+of a real driver, so its ratio is closer to 1 than on a GPU. Work that a call enqueues is done
+between samples, untimed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Empty host ops through engines: what finding and keeping the order costs per op.
+"""Empty host ops through engines: the cost per op of finding and keeping the order.
 
-Four shapes (indep, chain, random, fan); contenders are a plain loop, cudasync's engine, its
-serial engine, a ThreadPoolExecutor with counters, graphlib, asyncio and, where it is installed,
-dask. See bench/README.md for what is compared unfairly.
+Four shapes (indep, chain, random, fan). The contenders are a plain loop, cudasync's engine, its
+serial engine, a ThreadPoolExecutor with counters, graphlib, asyncio and, if installed, dask.
+bench/README.md says which comparisons are unfair.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a second thread is worth where the work is Python: without a GIL, and with one.
+"""The worth of a second thread for work in pure Python: without a GIL, and with one.
 
-`workers`: independent host ops of pure Python, 100 us each, on one worker and on two; nobody helps
-them. `pushers`: one thread pushes empty ops, and two threads push half as many each to variables of
-their own; timed until the pushes have returned (`pushed`) and until all ops are over (`done`).
-Ops a second are the inverse of the times here. The limits stand where there is no GIL.
+`workers`: independent host ops of pure Python, 100 us each, on one worker and on two, without help
+from waiting threads. `pushers`: one thread pushes empty ops, and two threads push half as many each
+to variables of their own. It is timed until the pushes have returned (`pushed`) and until all ops
+are over (`done`). Ops per second are the inverse of these times. The goals hold without a GIL.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Recorded programs, launched: what a graph costs beside doing the same without one.
+"""Recorded programs, launched: the cost of a graph beside the same work without one.
 
 `replay.NAME`, `once`, `adds`, `matmul`: functions of the host (`graphs/replay.py`).
-`launch.N`: kernels of a device in one graph, launched until issued; timed beside a raw launch of
-the same graph of the driver. `instantiate`: a graph of empty host functions, made ready. `loop`:
-rounds of one kernel, by conditional nodes of the driver, beside the engine's way.
+`launch.N`: kernels of a device in one graph, launched until issued, beside a raw launch of the same
+graph of the driver. `instantiate`: a graph of empty host functions, instantiated. `loop`: rounds of
+one kernel, by conditional nodes of the driver, beside the engine's way.
 `memory.NAME`: bytes of temporaries, counted (`graphs/memory.py`). `fusion`: five operations on a
 large array, in one kernel and in five (`graphs/fusion.py`).
 """

@@ -1,11 +1,11 @@
-"""Key-value stores: a push and a pull, beside the exchange that one would write by hand.
+"""Key-value stores: a push and a pull, beside the same exchange written by hand.
 
-`server.SIZE`: NumPy's update and a copy, beside servers in this process: what asking costs.
-`mpi.SIZE`: a worker and a server, each a rank: gradient there, update, value back, by mpi4py, by
-PyTorch's gloo, and by a "dist_async" store. `sum.SIZE`: a "dist_sync" store beside their
+`server.SIZE`: NumPy's update and a copy, beside servers in this process: the cost of asking them.
+`mpi.SIZE`: a worker and a server, each a rank, exchange a gradient and the updated value: by
+mpi4py, by PyTorch's gloo, and by a "dist_async" store. `sum.SIZE`: a "dist_sync" store beside their
 all-reduce. `ray.SIZE`: an actor with `push` and `pull`, and the store on actors.
 
-Where there is no MPI, or no Ray, their cases are left out, and the table says why.
+Without MPI or Ray, their cases are left out, and the table says why.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Launches through the engine, beside the same launches on raw `cuda.bindings`.
 
-Bursts of a few launches, in three shapes; timed is the issuing of a burst, on this thread. What is
-enqueued is done between bursts, untimed, and a sample is the median over its bursts. The cases
-`.python` are the same with the driver's enqueuing calls left out, on both sides: what the engine's
-own Python costs, on whichever device. cuda.core and numba-cuda do not call the driver through
-Python, and take part in the others. Counted are the driver's calls, and bytecodes.
+Bursts of a few launches, in three shapes. The time is that of issuing a burst on this thread.
+Enqueued work is done between bursts, untimed, and a sample is the median over its bursts. The cases
+`.python` leave out the driver's enqueuing calls on both sides: they show the cost of the engine's
+own Python, on any device. cuda.core and numba-cuda do not call the driver through Python, so they
+take part only in the other cases. Driver calls and bytecodes are counted.
 """
 
 from __future__ import annotations

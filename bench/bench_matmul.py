@@ -1,8 +1,8 @@
 """Real host work on two cores: a graph of matrix products, and chains that hold the GIL.
 
-`matmul`: 400 products of 256 x 256 matrices over 16 of them, each reading two and writing a third,
-the GIL released and BLAS on one thread. `gil_N_us`: pure-Python ops of N microseconds that
-write one variable, where a second worker can only be in the way.
+`matmul`: 400 products of 256 x 256 matrices over 16 of them. Each product reads two matrices and
+writes a third, without the GIL and with BLAS on one thread. `gil_N_us`: ops of pure Python that
+take N microseconds and write one variable, so a second worker can only slow them down.
 """
 
 from __future__ import annotations

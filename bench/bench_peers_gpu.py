@@ -1,9 +1,9 @@
-"""Launches on a device, issued and finished, beside other ways to do that from Python.
+"""Launches on a device, issued and finished, beside other ways to do so from Python.
 
-Three shapes of a burst of small kernels; timed is a run from the first call until all of it is
-done. The peers that are not installed, or find no device that they can use, are left out, and the
-table names them with the reason. On the software GPU the numbers say how long that takes and
-nothing about anybody's cost; the bench is for a real one.
+Three shapes of a burst of small kernels. The time is that of a run, from the first call until all
+work is done. Peers that are not installed, or that find no usable device, are left out, and the
+table gives the reason. This bench is for a real GPU: times on the software GPU say nothing about
+the cost of any peer.
 """
 
 from __future__ import annotations

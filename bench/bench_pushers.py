@@ -1,8 +1,8 @@
-"""One, two and four threads push at once: the engine beside a lock-based twin of it.
+"""One, two and four threads push at once: the engine beside a lock-based twin.
 
-The four shapes of bench_engine, their ops dealt in turn to the threads, over variables that all of
-them share; empty host ops. `--set switch_interval_us=10` makes threads change places five hundred
-times as often as usual, wherever they are.
+The four shapes of bench_engine with empty host ops. The ops are dealt in turn to the threads, over
+variables that all threads share. `--set switch_interval_us=10` makes the interpreter switch threads
+five hundred times as often as usual, at any place.
 """
 
 from __future__ import annotations

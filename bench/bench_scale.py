@@ -1,10 +1,10 @@
 """A long run: does an op cost more, or memory grow, with the number of ops pushed before it?
 
-`cost`: ops of the `random` shape over 64 variables, 10 000 of them and a million, on one engine;
-the million once with a wait at the end only and once with a wait after every 10 000. `memory`: what
-the process holds after 100 000 and a million pushes (`--set most_pushes=10000000` for more), beyond
-what it held after the first 10 000; and the most it held on the way on an engine that is never
-waited for but has `max_in_flight=10000`.
+`cost`: ops of the `random` shape over 64 variables, 10 000 and a million of them, on one engine.
+The million runs once with one wait at the end, and once with a wait after every 10 000 ops.
+`memory`: the process's memory after 100 000 and a million pushes, above that after the first 10 000
+(`--set most_pushes=10000000` for more); and the peak of an engine with `max_in_flight=10000` that
+nobody waits for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Fifteen kernels on the software GPU's compiler, beside numba on all processors, NumPy and PoCL.
 
-The same arrays for all. Ours run below the driver, memcheck off and on; a goal is the ratio to
-numba or PoCL with memcheck off, where they take part. The means at the end are over all cases.
-First compiles are from CUDA C++ to machine code, in processes of their own, nothing kept on disk.
+All contenders use the same arrays. Ours run below the driver, with memcheck off and on. A goal is
+the ratio to numba or PoCL with memcheck off, if these take part. The means at the end are over all
+cases. First compiles go from CUDA C++ to machine code, each in a process of its own, with nothing
+kept on disk.
 """
 
 from __future__ import annotations

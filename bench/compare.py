@@ -1,14 +1,14 @@
-"""One command for all of it: runs every bench, keeps the results, writes the tables.
+"""Runs every bench, keeps the results, and writes the tables.
 
     python bench/compare.py                     every bench, each in a process of its own
-    python bench/compare.py bench_engine        only these
-    python bench/compare.py --long              with what takes long (ten million pushes)
-    python bench/compare.py --tables FILE ...   the tables of kept results; nothing is run
+    python bench/compare.py bench_engine        only these benches
+    python bench/compare.py --long              with long cases too (ten million pushes)
+    python bench/compare.py --tables FILE ...   the tables of kept results; no run
     python bench/compare.py --readme            the README's tables, from bench/results as it is
 
-What is measured lands in bench/results and, with all that lies there, between the marks in
-bench/README.md; a run without a GIL beside that of the usual Python. With --small it is shown and
-not kept: a small run measures nothing.
+Results go to bench/results. All results there make the tables between the marks in bench/README.md;
+a run without a GIL stands beside the run with the usual Python. A run with --small is shown and not
+kept: its sizes measure nothing.
 """
 
 from __future__ import annotations
@@ -94,10 +94,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("words", nargs="*", metavar="BENCH or FILE")
-    parser.add_argument("--small", action="store_true", help="tiny sizes; keeps nothing")
-    parser.add_argument("--long", action="store_true", help="with ten million pushes")
-    parser.add_argument("--tables", action="store_true", help="show the tables of these files")
-    parser.add_argument("--readme", action="store_true", help="write the README's tables anew")
+    parser.add_argument("--small", action="store_true", help="tiny sizes; no result is kept")
+    parser.add_argument("--long", action="store_true", help="long cases too (ten million pushes)")
+    parser.add_argument(
+        "--tables", action="store_true", help="show the tables of these files; no run"
+    )
+    parser.add_argument(
+        "--readme", action="store_true", help="write the README's tables again; no run"
+    )
     return parser.parse_args(arguments)
 
 

@@ -45,6 +45,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
+    from typing import TypeAlias
+
+    Append: TypeAlias = Callable[[object], None]
 
 T = TypeVar("T")
 
@@ -238,27 +241,16 @@ SEAL: Final = _Mark("SEAL")
 DONE: Final = _Mark("DONE")
 
 
-# Functions that are called with each entry: see `Log.tell`.
-_TOLD: list[Callable[[Any], object]] = []
+# Functions that wrap the append of each new segment: see `Log.tell`.
+_TOLD: list[Callable[[Append], Append]] = []
 
 
-def _telling(append: Callable[[object], None]) -> Callable[[object], None]:
-    # The functions change only with a new segment, so one look here suffices.
-    told = tuple(_TOLD)
-    if not told:
-        return append
-    (only, *others) = told
-
-    def tell(entry: object) -> None:
-        only(entry)
-        append(entry)
-
-    def tell_each(entry: object) -> None:
-        for each in told:
-            each(entry)
-        append(entry)
-
-    return tell_each if others else tell
+def _telling(append: Append) -> Append:
+    # The functions change only with a new segment, so one look here suffices. The first function is
+    # the outermost, so that it gets an entry first.
+    for wrap in reversed(_TOLD.copy()):
+        append = wrap(append)
+    return append
 
 
 class Segment:
@@ -346,15 +338,19 @@ class Log:
             segment = segment.next()
             meet(segment.entries)
 
-    def tell(self, heard: Callable[[Any], object]) -> None:
-        """Call `heard(entry)` once for each entry, before it is appended. Entries whose append is
-        under way now, or during `tell_no_more`, may be missed or not."""
-        _TOLD.append(heard)
+    def tell(self, wrap: Callable[[Append], Append]) -> None:
+        """From now on each segment appends by `wrap(append)`, called once for each entry.
+
+        The result of `wrap` must call `append(entry)`; before that call no other thread sees the
+        entry. Entries whose append is under way now, or during `tell_no_more`, may be missed or
+        not.
+        """
+        _TOLD.append(wrap)
         self._begin_anew()
 
-    def tell_no_more(self, heard: Callable[[Any], object]) -> None:
+    def tell_no_more(self, wrap: Callable[[Append], Append]) -> None:
         """Undo `tell`."""
-        _TOLD.remove(heard)
+        _TOLD.remove(wrap)
         self._begin_anew()
 
     def _begin_anew(self) -> None:

@@ -3,12 +3,11 @@
     python -m cudasync launch -n 2 bench/distributed/data_parallel.py \\
         [--small] [--rounds N] [--json FILE]
 
-Backward has so many layers, each of which computes a gradient that is a bucket. Three things are
-timed in turn, from a barrier to the end of the slower rank: `compute`, the layers without
-DataParallel; `communication`, DataParallel with gradients that are there already; and `step`, both.
-What a step takes beyond the larger of the two was not hidden. The compute is made as long as the
-communication, which is where a step has least to hide in; and at least the last bucket can not be
-hidden, one part in so many layers.
+Each layer of the backward pass computes a gradient that is one bucket. Three things are timed in
+turn, from a barrier to the end of the slower rank: `compute`, the layers without DataParallel;
+`communication`, DataParallel with existing gradients; and `step`, both. The time of a step beyond
+the larger of the two was not hidden. The compute is made as long as the communication, where
+overlap is hardest. The last bucket cannot be hidden: one part of as many as there are layers.
 
 `device` is compute that no processor of the host takes part in: a sleep, as a GPU's kernel is to
 the host. `host` is NumPy's on the CPU: there the ranks, each with a thread that computes and one
@@ -128,7 +127,7 @@ def judged(parts: dict[str, list[float]]) -> dict[str, float]:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--small", action="store_true", help="sizes that measure nothing, for tests"
+        "--small", action="store_true", help="tiny sizes: a test run that measures nothing"
     )
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--layers", type=int)

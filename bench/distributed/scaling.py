@@ -1,12 +1,12 @@
-"""Data parallel on up to 1024 ranks: a simulation, from what was measured between two.
+"""Data parallel on up to 1024 ranks: a simulation from measurements between two ranks.
 
-    python bench/distributed/scaling.py [--link "TCP"] [--json]        the links that are kept below
+    python bench/distributed/scaling.py [--link "TCP"] [--json]        the links kept in this file
     python bench/distributed/scaling.py --latency-us 2 --bandwidth-gb 12 --sum-gb 10  your own link
     python -m cudasync launch -n 2 bench/distributed/scaling.py --measure  the link of two ranks
 
 Three algorithms: the ring and the tree of `cudasync/distributed/steps.py`, and a parameter server
-(one, or one for eight ranks). The crossovers are the sizes from which on one is ahead of another.
-`scaling_model.py` says what is simulated, and what is not.
+(one, or one for eight ranks). A crossover is the size from which on one algorithm is faster than
+another. `scaling_model.py` says what is simulated, and what is not.
 """
 
 from __future__ import annotations

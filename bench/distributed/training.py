@@ -1,4 +1,4 @@
-"""How long a step of training takes in each way that `experiments training` knows, and how equal.
+"""Time and equality of a training step, in each way of `experiments training`.
 
     python bench/distributed/training.py [--rounds N] [--hidden N] [--json FILE]
 

@@ -86,7 +86,7 @@ def parse(description: str, rounds: int) -> argparse.Namespace:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--small", action="store_true", help="tiny sizes: shows that it runs, measures nothing"
+        "--small", action="store_true", help="tiny sizes: a test run that measures nothing"
     )
     parser.add_argument(
         "--rounds",
@@ -101,12 +101,18 @@ def parse(description: str, rounds: int) -> argparse.Namespace:
         default=[],
         type=setting,
         metavar="NAME=N",
-        help="override a parameter, for instance workers=4; may be given again",
+        help="set a parameter, for example workers=4; repeat for more",
     )
     parser.add_argument(
-        "--seed", type=int, default=SEED, metavar="N", help=f"of the order in a round ({SEED})"
+        "--seed",
+        type=int,
+        default=SEED,
+        metavar="N",
+        help=f"the seed of the order in a round ({SEED})",
     )
-    parser.add_argument("--json", type=writable, metavar="FILE", help="write the result here, too")
+    parser.add_argument(
+        "--json", type=writable, metavar="FILE", help="write the result to FILE too"
+    )
     return parser.parse_args()
 
 

@@ -1,14 +1,14 @@
-"""How long kernels of any size take to compile, from PTX to code that can be called.
+"""Times to compile kernels of any size, from PTX to callable code.
 
     python bench/softgpu/compile_times.py                all families, 500 to 35 000 instructions
     python bench/softgpu/compile_times.py --family loops --size 500 2000
-    python bench/softgpu/compile_times.py --json FILE    and keep what was measured, in it
-    python bench/softgpu/compile_times.py --plot FILE    and draw it (matplotlib)
-    python bench/softgpu/compile_times.py --table FILE   what such a file says; nothing is run
+    python bench/softgpu/compile_times.py --json FILE    keep the measurements in FILE
+    python bench/softgpu/compile_times.py --plot FILE    draw the measurements (matplotlib)
+    python bench/softgpu/compile_times.py --table FILE   the table of a kept FILE; no run
 
-A file is written after each kernel, and keeps what it has of other kernels; each kernel names its
-commit. Times are processor seconds of this process, the helpers' time within. Exit status: 1 if a
-kernel takes more than the limit of its size.
+The file is written after each kernel, and keeps its entries of other kernels; each entry names its
+commit. Times are processor seconds of this process and its helpers. Exit status: 1 if a kernel
+takes more than the limit of its size.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Suites: a public test-suite in; out, the outcome of each of its tests on our arrays or driver."""
+"""Suites: run public test-suites on our arrays or driver, and collect the outcome of each test."""

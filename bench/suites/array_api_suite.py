@@ -3,12 +3,12 @@
     CHECKOUT=/path/to/array-api-tests python bench/suites/array_api_suite.py
     python bench/suites/array_api_suite.py --checkout DIR --namespace xp_on_cpu  arrays on the CPU
     python bench/suites/array_api_suite.py --only test_sorting --examples 20
-    python bench/suites/array_api_suite.py --json FILE         keep what came of each test
-    python bench/suites/array_api_suite.py --table FILE        what such a file says; nothing is run
+    python bench/suites/array_api_suite.py --json FILE         keep the outcome of each test
+    python bench/suites/array_api_suite.py --table FILE        the table of a kept FILE; no run
 
-The checkout, with its submodule, is copied and changed where it takes complex dtypes for granted.
-Each file of tests runs in a process of its own. NumPy goes through the same copy, without its
-complex dtypes. Exit status: 0 if no fewer tests pass than with NumPy, else 1.
+The checkout, with its submodule, is copied, and the copy no longer requires complex dtypes. Each
+file of tests runs in a process of its own. NumPy goes through the same copy, without its complex
+dtypes. Exit status: 0 if at least as many tests pass as with NumPy, else 1.
 """
 
 from __future__ import annotations
@@ -81,19 +81,32 @@ def main() -> int:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--checkout", metavar="DIR", help="of array-api-tests; else CHECKOUT")
     parser.add_argument(
-        "--namespace", action="append", metavar="MODULE", help=f"(cudasync.xp, then {PEER})"
-    )
-    parser.add_argument("--only", default="", metavar="WORD", help="files with this in the name")
-    parser.add_argument(
-        "--examples", type=int, default=100, metavar="N", help="of Hypothesis, for a test (100)"
+        "--checkout", metavar="DIR", help="the checkout of array-api-tests; else CHECKOUT"
     )
     parser.add_argument(
-        "--deadline", type=int, default=1800, metavar="S", help="seconds for a file (1800)"
+        "--namespace",
+        action="append",
+        metavar="MODULE",
+        help=f"a namespace to test (cudasync.xp, then {PEER})",
     )
-    parser.add_argument("--json", metavar="FILE", help="keep what came of each test")
-    parser.add_argument("--table", metavar="FILE", help="what such a file says; nothing is run")
+    parser.add_argument("--only", default="", metavar="WORD", help="files with WORD in the name")
+    parser.add_argument(
+        "--examples",
+        type=int,
+        default=100,
+        metavar="N",
+        help="examples of Hypothesis for a test (100)",
+    )
+    parser.add_argument(
+        "--deadline",
+        type=int,
+        default=1800,
+        metavar="S",
+        help="the deadline of a file in seconds (1800)",
+    )
+    parser.add_argument("--json", metavar="FILE", help="keep the outcome of each test")
+    parser.add_argument("--table", metavar="FILE", help="the table of a kept FILE; no run")
     return parser.parse_args()
 
 

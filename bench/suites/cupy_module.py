@@ -2,7 +2,7 @@
 
     python -m cudasync run bench/suites/cupy_module.py FILE RECORD [SKIP ...]
 
-FILE is from the checkout that CUPY_CHECKOUT names. CUPY_EVERY=N runs each Nth of its tests, and
+FILE is from the checkout that CUPY_CHECKOUT names. CUPY_EVERY=N runs every Nth of its tests, and
 CUPY_AT_MOST=N draws N tests of the file. Tests named after RECORD are left out. cupy_suite.py
 calls this program.
 """

@@ -1,17 +1,17 @@
 """CuPy's own tests, on the software GPU.
 
     python bench/suites/cupy_suite.py CHECKOUT                every file, in a process each
-    python bench/suites/cupy_suite.py CHECKOUT sorting math   those with one of these in it
-    python bench/suites/cupy_suite.py CHECKOUT --every 10     each tenth test of a file
-    python bench/suites/cupy_suite.py CHECKOUT --at-most 20   20 of a file, by a draw with a seed
-    python bench/suites/cupy_suite.py CHECKOUT --json FILE    and keep what came of each test
+    python bench/suites/cupy_suite.py CHECKOUT sorting math   files with such a word in the name
+    python bench/suites/cupy_suite.py CHECKOUT --every 10     every tenth test of a file
+    python bench/suites/cupy_suite.py CHECKOUT --at-most 20   20 tests of a file, drawn with a seed
+    python bench/suites/cupy_suite.py CHECKOUT --json FILE    keep the outcome of each test
     python bench/suites/cupy_suite.py CHECKOUT --part 3/12    the third of twelve parts
-    python bench/suites/cupy_suite.py --table FILE            what such a file says; nothing is run
+    python bench/suites/cupy_suite.py --table FILE            the table of a kept FILE; no run
 
-CHECKOUT is one of github.com/cupy/cupy that goes with the CuPy that is installed. A process that
-dies or is not done by its deadline costs the test that it was at; the file goes on behind it in
-another one. What needs a library that is refused by name is counted apart. Exit status: 0 if every
-other test passed or was skipped, else 1.
+CHECKOUT is a checkout of github.com/cupy/cupy of the installed CuPy's version. A process that dies
+or misses its deadline costs its current test; another process goes on with the rest of the file.
+Tests that need a library which is refused by name are counted apart. Exit status: 0 if every other
+test passed or was skipped, else 1.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ _REFUSED_TESTS = re.compile(r"TestCub|TestMultiGpu|\[NVCC")
 def main() -> int:
     parser = runner.parser(__doc__ or "")
     parser.add_argument(
-        "--devices", type=int, default=2, metavar="N", help="of the software GPU (2)"
+        "--devices", type=int, default=2, metavar="N", help="devices of the software GPU (2)"
     )
     parser.add_argument(
-        "--every", type=int, default=1, metavar="N", help="each Nth test of a file (1)"
+        "--every", type=int, default=1, metavar="N", help="every Nth test of a file (1)"
     )
     parser.add_argument(
         "--at-most", type=int, default=0, metavar="N", help="draw N tests of each file (all)"

@@ -1,7 +1,7 @@
 """The record that a process writes of its tests: a line of JSON for each step.
 
-It is written as the run goes on, so that it shows what ran when a process died: `begun` without an
-outcome.
+Each line is written at once. So the record of a process that died ends with its current test:
+`begun` without an outcome.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Smaller arguments for programs whose own are meant for a GPU's throughput.
+"""Smaller arguments for programs whose own arguments are meant for the throughput of a GPU.
 
 Each row has a program's arguments in the order that the program documents: only numbers are
 smaller. A program without a row gets the arguments of its Makefile, with one repetition. A row is

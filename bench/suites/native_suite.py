@@ -1,19 +1,19 @@
 """A folder of CUDA C++ programs, compiled and run on the software GPU.
 
-    python bench/suites/native_suite.py FOLDER                every program under it
-    python bench/suites/native_suite.py FOLDER reduce scan    those with one of these in it
-    python bench/suites/native_suite.py FOLDER --json FILE    and keep what came of each program
+    python bench/suites/native_suite.py FOLDER                every program under the folder
+    python bench/suites/native_suite.py FOLDER reduce scan    programs with such a word in the name
+    python bench/suites/native_suite.py FOLDER --json FILE    keep the outcome of each program
     python bench/suites/native_suite.py FOLDER --part 3/12    the third of twelve parts
-    python bench/suites/native_suite.py FOLDER --sample 100   a hundred of those that may build
-    python bench/suites/native_suite.py FOLDER --builds DIR   keep what is built, and build it once
-    python bench/suites/native_suite.py - --table FILE        what such a file says; nothing is run
+    python bench/suites/native_suite.py FOLDER --sample 100   a hundred programs that may build
+    python bench/suites/native_suite.py FOLDER --builds DIR   keep what is built, and build once
+    python bench/suites/native_suite.py - --table FILE        the table of a kept FILE; no run
 
-A program is a folder with sources (`native_programs.py`). nvcc compiles it to PTX, with the
-libraries of `cudasync native`. It passes if it ends with status 0, says that its answer is right,
-and says nothing of a failure. One that says nothing of its answer is skipped, and so is one that
-does not build, lacks a file, or is made for another library. What the software GPU refuses by name
-is counted apart. The deadline is processor time, so that other work on the machine does not change
-what comes of a program. Exit status: 0 if every program passed or was skipped, else 1.
+A program is a folder with sources (`native_programs.py`). nvcc compiles it to PTX, and it is linked
+with the libraries of `cudasync native`. It passes if its exit status is 0, and if it reports a
+right answer and no failure. It is skipped if it reports no answer, does not build, lacks a file,
+or needs another library. Programs that the software GPU refuses by name are counted apart. The
+deadline is in processor time, so other work on the machine does not change outcomes. Exit status: 0
+if every program passed or was skipped, else 1.
 """
 
 from __future__ import annotations
@@ -54,11 +54,9 @@ _BUILD_DEADLINE_S = 180
 
 def main() -> int:
     made = runner.parser(__doc__ or "")
-    made.add_argument(
-        "--sample", type=int, metavar="N", help="N programs, drawn with a seed from those that fit"
-    )
-    made.add_argument("--seed", type=int, default=23, help="of the sample (23)")
-    made.add_argument("--builds", metavar="DIR", help="where what is built is kept and found")
+    made.add_argument("--sample", type=int, metavar="N", help="run N programs, drawn with --seed")
+    made.add_argument("--seed", type=int, default=23, help="the seed of --sample (23)")
+    made.add_argument("--builds", metavar="DIR", help="the folder of kept builds")
     # The first word is the folder.
     options = made.parse_args()
     if options.table:

@@ -1,4 +1,4 @@
-"""What came of a native program, by its exit status and by what it says, and counts of programs."""
+"""The outcome of a native program, by its exit status and output, and counts of programs."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """numba-cuda's own test-suite, which ships in its wheel, on the software GPU.
 
     python bench/suites/numba_suite.py                         every module, in a process each
-    python bench/suites/numba_suite.py test_atomics nrt        those with one of these in it
-    python bench/suites/numba_suite.py --json FILE             and keep what came of each test
-    python bench/suites/numba_suite.py --check mem,race,init,sync  and check what they do
+    python bench/suites/numba_suite.py test_atomics nrt        modules with such a word in the name
+    python bench/suites/numba_suite.py --json FILE             keep the outcome of each test
+    python bench/suites/numba_suite.py --check mem,race,init,sync  run the tests under checks
     python bench/suites/numba_suite.py --part 3/12             the third of twelve parts
-    python bench/suites/numba_suite.py --table FILE            what such a file says; nothing is run
+    python bench/suites/numba_suite.py --table FILE            the table of a kept FILE; no run
 
-A process that dies or is not done by its deadline costs the test that it was at; the module goes
-on behind it in another one. Exit status: 0 if every test passed or was skipped, else 1.
+A process that dies or misses its deadline costs its current test; another process goes on with the
+rest of the module. Exit status: 0 if every test passed or was skipped, else 1.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """NVIDIA's own tests and examples of cuda.bindings and cuda.core, on the software GPU.
 
     python bench/suites/nvidia_suite.py CHECKOUT               every file, in a process each
-    python bench/suites/nvidia_suite.py CHECKOUT test_event ipc  those with one of these in it
-    python bench/suites/nvidia_suite.py CHECKOUT --json FILE   and keep what came of each test
+    python bench/suites/nvidia_suite.py CHECKOUT test_event ipc  files with such a word in the name
+    python bench/suites/nvidia_suite.py CHECKOUT --json FILE   keep the outcome of each test
     python bench/suites/nvidia_suite.py CHECKOUT --part 3/12   the third of twelve parts
-    python bench/suites/nvidia_suite.py --table FILE           what such a file says; nothing is run
+    python bench/suites/nvidia_suite.py --table FILE           the table of a kept FILE; no run
 
-CHECKOUT is one of github.com/NVIDIA/cuda-python that goes with what is installed. A process that
-dies or is not done by its deadline costs the test that it was at; the file goes on behind it in
-another one. Exit status: 0 if every test passed or was skipped, else 1.
+CHECKOUT is a checkout of github.com/NVIDIA/cuda-python of the installed version. A process that
+dies or misses its deadline costs its current test; another process goes on with the rest of the
+file. Exit status: 0 if every test passed or was skipped, else 1.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NOT_FOR_THIS = 100
 def main() -> int:
     parser = runner.parser(__doc__ or "")
     parser.add_argument(
-        "--devices", type=int, default=3, metavar="N", help="of the software GPU (3)"
+        "--devices", type=int, default=3, metavar="N", help="devices of the software GPU (3)"
     )
     options = parser.parse_args()
     if options.table:

@@ -1,12 +1,12 @@
-"""How many PTX files, and kernels in them, the software GPU can lower: counts, and what it refuses.
+"""Counts the PTX files and kernels that the software GPU can lower, and those that it refuses.
 
     python bench/suites/ptx_files.py FOLDER                every .ptx file below a folder
-    python bench/suites/ptx_files.py FOLDER --json FILE    and keep the counts
-    python bench/suites/ptx_files.py --table FILE          what such a file says; nothing is run
+    python bench/suites/ptx_files.py FOLDER --json FILE    keep the counts
+    python bench/suites/ptx_files.py --table FILE          the table of a kept FILE; no run
 
 A kernel counts as lowered if the jit writes its LLVM text; no machine code is made and nothing is
-launched. A file that is no PTX counts once, without kernels. The files are of other projects: they
-are not kept here.
+launched. A file that is not PTX counts once, without kernels. The files belong to other projects,
+so they are not kept here.
 """
 
 from __future__ import annotations

@@ -39,25 +39,25 @@ def parser(description: str) -> argparse.ArgumentParser:
         "words",
         nargs="*",
         metavar="WORD",
-        help="only modules with one of these in the name, whose end may be written as @",
+        help="only modules with a WORD in the name; @ at its end stands for the name's end",
     )
     made.add_argument(
         "--deadline",
         type=int,
         default=300,
         metavar="S",
-        help="seconds of processor time for a process (300)",
+        help="the deadline of a process in seconds of processor time (300)",
     )
     made.add_argument(
-        "--json", metavar="FILE", help="keep what came of each test; a part replaces its part"
+        "--json", metavar="FILE", help="keep the outcome of each test; a --part updates its part"
     )
     made.add_argument(
-        "--part", default="1/1", metavar="K/N", help="every Nth module, from the Kth on (1/1)"
+        "--part", default="1/1", metavar="K/N", help="every Nth module, from the Kth (1/1)"
     )
     made.add_argument(
-        "--check", metavar="KINDS", help="and check each program, as `cudasync run --check` does"
+        "--check", metavar="KINDS", help="check each program, as `cudasync run --check` does"
     )
-    made.add_argument("--table", metavar="FILE", help="what such a file says; nothing is run")
+    made.add_argument("--table", metavar="FILE", help="the table of a kept FILE; no run")
     return made
 
 

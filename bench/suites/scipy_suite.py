@@ -1,13 +1,14 @@
 """Functions of SciPy and scikit-learn that take array API inputs, on our arrays, beside NumPy.
 
     python bench/suites/scipy_suite.py                on the current device, then on the CPU
-    python bench/suites/scipy_suite.py --device cpu   only there
+    python bench/suites/scipy_suite.py --device cpu   only on the CPU
     python bench/suites/scipy_suite.py --only stats   functions with this in the name
-    python bench/suites/scipy_suite.py --json FILE    keep what came of each
-    python bench/suites/scipy_suite.py --table FILE   what such a file says; nothing is run
+    python bench/suites/scipy_suite.py --json FILE    keep the outcome of each function
+    python bench/suites/scipy_suite.py --table FILE   the table of a kept FILE; no run
 
-Wants scipy and scikit-learn. A function passes if its answer is NumPy's within a millionth. Exit
-status: 0 if none gave another answer, else 1; an error is told with its reason, and is none.
+Needs scipy and scikit-learn. A function passes if its answer equals NumPy's to a millionth. Exit
+status: 0 if no function gave another answer, else 1. A function that raised an error gave none; its
+error is reported with the reason.
 """
 
 from __future__ import annotations
@@ -67,10 +68,14 @@ def main() -> int:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--device", action="append", help='an ordinal, or "cpu" (0, then cpu)')
-    parser.add_argument("--only", default="", metavar="WORD", help="with this in the name")
-    parser.add_argument("--json", metavar="FILE", help="keep what came of each")
-    parser.add_argument("--table", metavar="FILE", help="what such a file says; nothing is run")
+    parser.add_argument(
+        "--device", action="append", help='a device: an ordinal, or "cpu" (0, then cpu)'
+    )
+    parser.add_argument(
+        "--only", default="", metavar="WORD", help="functions with WORD in the name"
+    )
+    parser.add_argument("--json", metavar="FILE", help="keep the outcome of each function")
+    parser.add_argument("--table", metavar="FILE", help="the table of a kept FILE; no run")
     return parser.parse_args()
 
 

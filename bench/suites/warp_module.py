@@ -1,14 +1,14 @@
 """A module of NVIDIA Warp's tests, with its kernels on the software GPU: `pip install warp-lang`.
 
-    python bench/suites/warp_module.py test_math          one of warp/tests, with a dot for a folder
-    python bench/suites/warp_module.py tile.test_tile -v -k sort  and what unittest takes
+    python bench/suites/warp_module.py test_math          a module of warp/tests, dots for folders
+    python bench/suites/warp_module.py tile.test_tile -v -k sort  with options of unittest
 
-Warp links the CUDA runtime itself, which does not run here. But it compiles for GPUs where there is
-none, and runs on the processor there. So what it is about to call on the processor is launched
-instead, in the same memory, as the PTX that its own NVRTC makes; its tests judge what comes of it.
+Warp links the CUDA runtime itself, which does not run here. But Warp compiles for GPUs without one,
+and runs on the processor. So each call of a kernel on the processor becomes a launch in the same
+memory, of the PTX that Warp's own NVRTC makes. Warp's tests judge the results.
 
 Accesses are not checked, since the memory is the host's, unless CUDASYNC_CHECKS asks for checks.
-Then arrays are page-locked memory. What a test starts in a process of its own runs on the
+Then arrays are page-locked memory. Processes that a test starts run on the
 processor.
 """
 

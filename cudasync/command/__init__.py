@@ -1,8 +1,8 @@
 """The command line. `main` reads the arguments and hands them to one of eight programs.
 
-Exit status: 0 done, 1 it ran and its checks did not hold, 2 it could not be done as asked (wrong
-arguments, an unreadable file, something not installed), 130 interrupted. What went wrong is
-one line on stderr; stdout carries results only.
+Exit status: 0 for success, 1 if the command ran and its checks did not hold, 2 if it could not run
+(wrong arguments, an unreadable file, something not installed), 130 if interrupted. An error is one
+line on stderr; stdout carries results only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXTRAS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, `sys.argv` if `arguments` are left out; returns the exit status."""
+    """Run the command line, `sys.argv` if `arguments` are left out; return the exit status."""
     options = parser().parse_args(arguments)
     try:
         # Imported when asked for: each program needs parts that the others do without.

@@ -1,4 +1,4 @@
-"""What the command line accepts, and the text of every --help."""
+"""The arguments of the command line, and the text of every --help."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MOST_RANKS = 1 << 16
 
 
 class CommandError(Exception):
-    """The command cannot do what was asked; the message is the line that the user sees."""
+    """The command cannot run as given; the message is the line that the user sees."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line; what it returns has `program` and its options."""
+    """The parser of the whole command line; its namespace has `program` and the options."""
     top = argparse.ArgumentParser(
         prog="cudasync",
         description="Write GPU work as if it were serial. The programs below run with a GPU and "
@@ -290,7 +290,7 @@ def _add_top(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _seconds(text: str) -> float:
-    """A `type=` for argparse: a time from a hundredth of a second to a day."""
+    """A `type=` for argparse: seconds, from 0.01 to one day."""
     try:
         value = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`demo`: enhance a photograph, say what the engine did, and whether the result is right."""
+"""`demo`: enhances a photograph, reports the engine's work, and checks the result."""
 
 from __future__ import annotations
 

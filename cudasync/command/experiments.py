@@ -1,9 +1,9 @@
 """`experiments`: the measurements of automatic parallelism, as tables and as a picture.
 
-The software GPU keeps one order of time in a process: a virtual clock, which shows what devices do
-at once however few processors there are, or, as `threaded`, the wall clock, which alone shows what
-the CPU does beside them. So where nobody has chosen, experiments of both kinds are run in two
-processes, this one and a child.
+A process has one clock on the software GPU. The virtual clock shows what devices do at once,
+however few processors there are. Only the wall clock, of the scheduler `threaded`, shows what the
+CPU does beside them. Unless the user chose a scheduler, wall-clock experiments run in a child
+process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _DEVICES, _SCHEDULER = "CUDASYNC_SOFTGPU_DEVICES", "CUDASYNC_SOFTGPU_SCHEDULER"
 _FORMATS = (".png", ".svg", ".pdf")
-# Run where it is named, and alone: it needs scikit-learn's data, and takes what MPI there is.
+# Runs only if named, and alone: it needs scikit-learn's data, and uses MPI if installed.
 TRAINING = "training"
 TITLE = "a perceptron learns handwritten digits: on devices, in stages, in processes"
 
@@ -68,7 +68,7 @@ def start(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    """Training has a report and a picture of its own."""
+    """Run `training`, which has a report and a picture of its own."""
     if set(options.names) != {TRAINING}:
         raise CommandError(f"{TRAINING} does not run with other experiments: name it alone")
     from cudasync.command import training
@@ -77,7 +77,7 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _drawer(path: Path | None, module: str) -> Any:
-    """What draws the picture; matplotlib is missed before anything is measured."""
+    """The function that draws the picture; a missing matplotlib is reported before measuring."""
     if path is None:
         return None
     if path.suffix.lower() not in _FORMATS:
@@ -90,7 +90,7 @@ def _drawer(path: Path | None, module: str) -> Any:
 
 
 def _named(names: Sequence[str]) -> list[Experiment]:
-    """The experiments of these names, each once, all where none is named."""
+    """The experiments with these names, each once; all experiments if no name is given."""
     for name in names:
         if name not in EXPERIMENTS:
             known = ", ".join([*EXPERIMENTS, TRAINING])
@@ -99,14 +99,14 @@ def _named(names: Sequence[str]) -> list[Experiment]:
 
 
 def _set_up_software_gpu(wanted: Sequence[Experiment]) -> None:
-    """Say what the software GPU is to be, should it be used and nobody have said so."""
+    """Set the software GPU's devices and scheduler, unless the user has set them."""
     os.environ[_DEVICES] = os.environ.get(_DEVICES) or "2"
     if all(each.clock == "wall" for each in wanted):
         os.environ[_SCHEDULER] = os.environ.get(_SCHEDULER) or "threaded"
 
 
 def _possible(wanted: Sequence[Experiment], *, is_picked: bool) -> list[Experiment]:
-    """Those that there are devices for. CommandError if none is left, or one was asked for."""
+    """The experiments with enough devices. CommandError if a named one lacks them, or all do."""
     count = cs.device_count()
     possible = [each for each in wanted if each.devices <= count]
     lacking = [each.name for each in wanted if each.devices > count]
@@ -124,7 +124,7 @@ def _remedy(count: int) -> str:
 def _measured(
     wanted: Sequence[Experiment], options: argparse.Namespace, *, is_ours_to_choose: bool
 ) -> list[Measurement]:
-    """All of them, in the order wanted."""
+    """The measurements of these experiments, in their order."""
     is_for_child = is_ours_to_choose and not device_clock_is_wall_clock()
     others = [each for each in wanted if each.clock == "wall"] if is_for_child else []
     progress = Progress(is_quiet=False)
@@ -146,7 +146,7 @@ def _measured(
 def _in_a_child(
     wanted: Sequence[Experiment], options: argparse.Namespace
 ) -> dict[str, Measurement]:
-    """What a process finds whose software GPU goes by the wall clock."""
+    """The measurements of a child process whose software GPU uses the wall clock."""
     command = [sys.executable, "-m", "cudasync", "experiments", "--json"]
     command += ["--repeat", str(options.repeat)]
     command += ["--size", str(options.size)] if options.size else []
@@ -159,7 +159,7 @@ def _in_a_child(
         _SCHEDULER: "threaded",
         "PYTHONPATH": os.pathsep.join(paths),
     }
-    # In a session of its own: Ctrl-C is for this process, which ends the child.
+    # In a session of its own: Ctrl-C reaches only this process, which ends the child.
     child = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     )

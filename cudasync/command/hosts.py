@@ -1,4 +1,4 @@
-"""The hosts of `launch --hosts`: what the file says, and which of them is this machine."""
+"""The hosts of `launch --hosts`: reads their file, and finds this machine among them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _HOST = re.compile(r"([^\s:=-][^\s:=]*)(?:(?::|\s+slots\s*=\s*)(\d+))?")
 
 
 def hosts_of(text: str, count: int, name: str) -> list[tuple[str, int]]:
-    """The hosts of a file and how many ranks each takes: `NAME`, `NAME:4`, `NAME slots=4` a line.
+    """The hosts of a file and their numbers of ranks: `NAME`, `NAME:4` or `NAME slots=4` a line.
 
-    Ranks are spread evenly over hosts without a number. CommandError for a line that is none of
-    these, a host that is named twice, no hosts, and too few places.
+    Ranks are spread evenly over hosts without a number. CommandError for a line of another form,
+    a host named twice, a file without hosts, and fewer slots than ranks.
     """
     found: dict[str, int | None] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -45,20 +45,20 @@ def hosts_of(text: str, count: int, name: str) -> list[tuple[str, int]]:
 
 
 def is_here(host: str) -> bool:
-    """Whether a name is this machine's, which mpiexec starts ranks on by itself."""
+    """Whether a name is this machine's: mpiexec starts ranks here without ssh."""
     own = socket.gethostname()
     if host in ("localhost", own, own.partition(".")[0]):
         return True
     try:
         addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except OSError:
-        # A name that ssh alone may know, from its configuration.
+        # Only ssh may know the name, from its configuration.
         return False
     return any(_is_ours(family, address) for family, _, _, _, address in addresses)
 
 
 def _is_ours(family: int, address: tuple[object, ...]) -> bool:
-    """Only a machine's own address can be bound to."""
+    """Whether a socket can be bound to the address: only a machine's own addresses allow this."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as tried:
             tried.bind(address)

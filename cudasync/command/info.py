@@ -1,4 +1,4 @@
-"""`info`: which device is used and why, and what is installed."""
+"""`info`: the device in use, the reason for the choice, and the installed packages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PACKAGES = ("cuda-python", "cuda-bindings", "numpy", "llvmlite", "pillow", "mat
 
 
 def start(options: argparse.Namespace) -> int:
-    """Print what is there; 0 if some device can be used, 1 if none."""
+    """Print the report; 0 if a device can be used, 1 if none can."""
     found = _found()
     print(json.dumps(found, indent=2) if options.json else "\n".join(_as_text(found)))
     return 0 if found["devices"] else 1
@@ -82,7 +82,7 @@ def _found() -> dict[str, Any]:
 
 
 def _communicators() -> dict[str, dict[str, Any]]:
-    """Which ranks collectives can be between; the one that `init()` takes here is chosen."""
+    """The communicators for collectives; the one that `init()` takes here is chosen."""
     chosen_one = "mpi" if is_launched() else "local"
     return {
         name: {"is_available": can, "about": text, "is_chosen": name == chosen_one}
@@ -91,7 +91,7 @@ def _communicators() -> dict[str, dict[str, Any]]:
 
 
 def _check() -> str:
-    """What CUDASYNC_CHECK comes to here."""
+    """The effect of CUDASYNC_CHECK in this process."""
     if not is_checked():
         return "off"
     if can_record():
@@ -100,7 +100,7 @@ def _check() -> str:
 
 
 def _held() -> str:
-    """How much memory is kept that nobody uses."""
+    """The amount of unused memory that caches keep."""
     text = f"at most {KEPT_BYTES >> 20} MiB of pinned memory for copies"
     software = held_by_software()
     if software is None:
@@ -109,7 +109,7 @@ def _held() -> str:
 
 
 def _cupy(chosen_one: str) -> str | None:
-    """What of CuPy runs where this process computes; None where CuPy is not installed."""
+    """The parts of CuPy that run on this device; None if CuPy is not installed."""
     installed = next(((name, found) for name in _CUPY if (found := version_of(name))), None)
     if installed is None:
         return None
@@ -120,7 +120,7 @@ def _cupy(chosen_one: str) -> str | None:
 
 
 def _matmul(device: cs.Device) -> str:
-    """What computes products of float32 and float64 there: found out by having it made."""
+    """The library for products of float32 and float64 on the device, after loading the library."""
     try:
         return str(blas_of(device))
     except CudasyncError as error:

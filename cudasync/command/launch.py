@@ -1,9 +1,8 @@
-"""`launch`: a script in several processes, started by mpiexec, which end together.
+"""`launch`: a script in several processes, which mpiexec starts and which end together.
 
-mpiexec runs in a session of its own and writes what the ranks print, tagged; the tags become
-"[1] ". On other machines it starts ranks by ssh. All that was started carries a mark in its
-environment, and what is left of it once mpiexec is gone is killed, there too, whatever process
-group it is in.
+mpiexec runs in a session of its own, and tags the lines that ranks print; the tags become "[1] ".
+It starts ranks on other machines by ssh. Every started process carries a mark in its environment.
+Marked processes that outlive mpiexec are killed, on other machines too and in any process group.
 """
 
 from __future__ import annotations
@@ -32,20 +31,19 @@ if TYPE_CHECKING:
     import argparse
     from types import FrameType
 
-# After a signal, so long for mpiexec to end its ranks, which get SIGTERM and then SIGKILL from it.
-# So long, too, from the failure of a rank that it names to SIGTERM for itself: it may wait for a
-# machine that is out of reach.
+# After a signal, mpiexec has this long to end its ranks with SIGTERM and then SIGKILL. mpiexec gets
+# SIGTERM this long after it names a failed rank, since it may wait for an unreachable machine.
 _GRACE_S = 4.0
-# After the end: so long for output of what is no longer ours, and still holds our pipes.
+# After the end, this long for output of foreign processes that still hold the pipes.
 _LAST_WORDS_S = 1.0
-# So long for other machines to end what is left there; less where all is to be over soon.
+# Other machines have this long to end marked processes; less if the user wants a quick end.
 _SWEEP_S = 10.0
 _HASTY_SWEEP_S = 1.5
 _PR_SET_PDEATHSIG = 1
 
 
 def start(options: argparse.Namespace) -> int:
-    """Run the ranks; the status of the first that failed, 128 and the number for a signal."""
+    """Run the ranks; returns the status of the first failed one, 128 + N for signal N."""
     raise_unless_found(options)
     found = mpiexec.find()
     words = [*(["-m"] if options.module else []), options.script, *options.arguments]
@@ -81,8 +79,11 @@ def _read(hosts: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """The machines beside this one, and how they are reached: None where a batch system starts what
-    runs there. Where the file names this machine alone there are none, and no rank opens a port."""
+    """The other machines, and the program that reaches them.
+
+    `agent` is None if a batch system starts the ranks there. If the file names only this machine,
+    `hosts` is empty and no rank opens a port.
+    """
 
     hosts: tuple[str, ...] = ()
     agent: Agent | None = None
@@ -93,7 +94,7 @@ class Far:
 
 
 def _reached(hosts: list[tuple[str, int]], script: str | None) -> Far:
-    """The hosts that are not this machine, each known to be ready; CommandError otherwise."""
+    """The other machines, after a check that each is ready; CommandError if one is not."""
     names = tuple(host for host, _ in hosts if not is_here(host))
     if not names or not starts_by_ssh(os.environ):
         return Far(names)
@@ -105,7 +106,7 @@ def _reached(hosts: list[tuple[str, int]], script: str | None) -> Far:
 def _run(
     command: list[str], environment: dict[str, str], mark: str, far: Far, *, is_tolerant: bool
 ) -> int:
-    """Run mpiexec to its end, or to that of this process's patience after a signal."""
+    """Run mpiexec to its end; after a signal, for at most the grace period."""
     stopped_by: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -151,8 +152,8 @@ def _run(
         print(f"cudasync launch: ended by {name}", file=sys.stderr)
         return 128 + stopped_by[0]
     if status:
-        # It may have been ended itself, since it waited for a machine that is out of reach; and
-        # MPICH's gives a signal's number as it is.
+        # mpiexec may have got SIGTERM while it waited for an unreachable machine. MPICH's mpiexec
+        # returns a signal's number as it is.
         status = relay.status or (status if status > 0 else 128 - status)
     if status:
         print(f"cudasync launch: {_told(relay, status)}", file=sys.stderr)
@@ -160,7 +161,7 @@ def _run(
 
 
 def _end_with_the_launcher() -> None:
-    # Should the launcher be killed, mpiexec is told to end its ranks.
+    # If the launcher is killed, mpiexec gets SIGTERM and ends its ranks.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -174,8 +175,10 @@ def _told(relay: Relay, status: int) -> str:
 
 
 class Relay:
-    """What mpiexec prints, handed on line by line; `failed` is the rank that it names, `status`
-    what it says of its end."""
+    """Forwards the output of mpiexec line by line.
+
+    `failed` is the failed rank that mpiexec names, and `status` the exit status that it reports.
+    """
 
     def __init__(self, job: subprocess.Popen[bytes]) -> None:
         self.failed: int | None = None
@@ -189,7 +192,7 @@ class Relay:
             self._left[source] = b""
 
     def pump(self, seconds: float) -> bool:
-        """Hand on what comes within so many seconds; False where nothing did."""
+        """Forward the output of the next seconds; False if there was none."""
         ready = self._selector.select(seconds)
         for key, _ in ready:
             came = os.read(key.fd, 1 << 16)
@@ -203,7 +206,7 @@ class Relay:
         return bool(ready)
 
     def finish(self) -> None:
-        """Hand on what is left, to the end of the pipes; a second of silence is one, too."""
+        """Forward the rest of the output, until the pipes end or are silent for a second."""
         while self._selector.get_map() and self.pump(_LAST_WORDS_S):
             pass
         for source in self._left:
@@ -211,7 +214,7 @@ class Relay:
         self._selector.close()
 
     def _renamed(self, line: bytes) -> bytes:
-        # A rank's last line may lack its end: the next rank's tag follows it.
+        # A rank's last line may have no newline: the next rank's tag follows it directly.
         parts, numbers = mpiexec.TAG.subn(rb"\n[\1] ", line)
         if numbers:
             return parts.removeprefix(b"\n") + b"\n"

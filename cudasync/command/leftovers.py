@@ -1,6 +1,6 @@
-"""Processes that carry a mark in their environment, and their end; also a script for other hosts.
+"""Finds and ends processes with a mark in their environment; also a script for other hosts.
 
-It imports nothing of cudasync, so that it runs there by its path.
+The file imports nothing of cudasync, so that other hosts can run it by its path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def marked(mark: str) -> Iterator[int]:
 
 
 def end(mark: str) -> None:
-    """Kill them."""
+    """Kill the processes that carry the mark."""
     for process in marked(mark):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)

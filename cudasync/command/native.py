@@ -1,4 +1,4 @@
-"""`native`: the libraries with which compiled CUDA programs run on the software GPU."""
+"""`native`: writes the libraries for compiled CUDA programs on the software GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def start(options: argparse.Namespace) -> int:
-    """Write the libraries, and say how a program is built and run with them; returns 0."""
+    """Write the libraries, and print how to build and run a program with them; returns 0."""
     folder: Path = options.libs.absolute()
     try:
         names = write_native_libraries(folder)

@@ -1,16 +1,16 @@
-"""What a program is doing now, on stderr: one line on a terminal, elsewhere one now and then."""
+"""Progress on stderr: one line that changes on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
 
-# Where nobody watches, this long passes from one line to the next, and before the first.
+# Without a terminal, at least this long passes before each line.
 _PATIENCE_S = 5.0
 
 
 class Progress:
-    """One line that tells what has begun; `close` takes it away again."""
+    """One line that names the current step; `close` clears the line."""
 
     def __init__(self, *, is_quiet: bool) -> None:
         self._is_quiet = is_quiet

@@ -1,7 +1,7 @@
-"""`python -m cudasync.command.rank`: one rank of `launch`; a script as Python would run it.
+"""`python -m cudasync.command.rank`: one rank of `launch`, which runs a script as Python does.
 
-A rank that fails ends at once, and by that the others: what it does at a good end, finalising MPI
-and waiting for collectives, would wait for ranks that wait for it.
+A failed rank ends at once, and so ends the others. A normal end would finalise MPI and wait for
+collectives, and so for ranks that wait for the failed one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
     script, *arguments = words[is_module:]
     options = argparse.Namespace(script=script, arguments=arguments, module=is_module)
     for stream in (sys.stdout, sys.stderr):
-        # A line is seen when it is printed, though it goes to a pipe.
+        # A line appears as soon as it is printed, although stdout is a pipe.
         with suppress(AttributeError):
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
@@ -40,8 +40,10 @@ def main() -> None:
 
 
 def _has_lost_a_rank() -> bool:
-    """True where MPI can not be finalised for sure: Open MPI 5.0 waits for the dead now and then,
-    and mpi4py holds the GIL meanwhile."""
+    """True if finalising MPI may block.
+
+    Open MPI 5.0 sometimes waits for dead ranks, and mpi4py holds the GIL meanwhile.
+    """
     library = sys.modules.get("cudasync.distributed.mpi_library")
     return library is not None and bool(library.has_lost_a_rank())
 

@@ -1,7 +1,7 @@
-"""Other machines, by ssh: whether ranks can be started there, and an end to what is left of them.
+"""Other machines by ssh: checks that ranks can start there, and ends the ranks that are left.
 
-mpiexec starts its daemons by the same program. It is asked first, without a terminal and in batch
-mode: what would be a question, for a password or about an unknown key, is an error with its cure.
+mpiexec starts its daemons by the same program. The check runs it first, without a terminal and in
+batch mode. A question, for a password or about an unknown key, becomes an error with its remedy.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cudasync.command.arguments import CommandError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# In which each MPI is told of another program than ssh.
+# The variables that name another program than ssh, for each MPI.
 AGENTS = ("PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent", "HYDRA_LAUNCHER_EXEC")
 BATCH = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
-# Of batch systems, whose mpiexec starts daemons without ssh.
+# Variables of batch systems, whose mpiexec starts daemons without ssh.
 _BATCH_SYSTEMS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 _ANSWER_S = 30.0
-# What ssh says, and what helps.
+# Messages of ssh, and their remedies.
 _CURES = {
     "could not resolve": "check that DNS, /etc/hosts or ~/.ssh/config knows the name",
     "permission denied": "set up a login by key, which asks no question: ssh-copy-id {host}, or "
@@ -36,22 +36,20 @@ _CURES = {
     "host key verification failed": "the host's key is unknown or has changed: run `ssh {host}` "
     "once and check the key",
     "connection refused": "no ssh server answers there: check that sshd runs and that no "
-    "firewall blocks it: check that sshd runs and that no "
     "firewall blocks it",
-    "timed out": "no ssh server answers there: check that sshd runs and that no firewall blocks "
-    "it: check that sshd runs and that no firewall blocks it",
+    "timed out": "no ssh server answers there: check that sshd runs and that no firewall blocks it",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """The program that runs a command on another machine: its words before the name of one."""
+    """The program that runs a command on another machine: its words before the machine's name."""
 
     words: tuple[str, ...]
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Agent:
-        """ssh in batch mode, or what MPI is told by a variable; CommandError without it."""
+        """ssh in batch mode, or the program that a variable names; CommandError if not found."""
         named = next((environment[each] for each in AGENTS if environment.get(each)), "")
         words = tuple(shlex.split(named.partition(" : ")[0])) or ("ssh",)
         if shutil.which(words[0]) is None:
@@ -64,10 +62,11 @@ class Agent:
     def raise_unless_ready(
         self, hosts: Sequence[str], script: str | None, *, with_us: bool
     ) -> None:
-        """CommandError for the first host, in their order, that can not be logged in to without a
-        question, or lacks this Python, this folder or the script; and for two that are one.
+        """CommandError for the first host, in the given order, that is not ready.
 
-        `with_us` says that this machine has ranks, too.
+        A host is ready if ssh logs in without a question, and if it has this Python, this folder
+        and the script. Two names of one machine are an error too. `with_us` says that this machine
+        has ranks as well.
         """
         python = sys.executable
         folder = os.getcwd()
@@ -79,7 +78,7 @@ class Agent:
         ]
         machines = {os.uname().nodename: "this machine"} if with_us else {}
         for host, answer in zip(hosts, self._ask(hosts, "; ".join(there)), strict=True):
-            # What a login prints comes first.
+            # The output of the login itself comes first.
             lines = answer.stdout.split()
             if "script" not in lines and answer.returncode == 255:
                 raise CommandError(f"{host}: {_told(answer, host)}")
@@ -98,7 +97,7 @@ class Agent:
             machines[machine] = host
 
     def end(self, hosts: Sequence[str], mark: str, seconds: float) -> None:
-        """End what carries the mark on those machines; one that does not answer is let be."""
+        """End the processes with the mark on these machines; a silent machine is skipped."""
         script = str(Path(leftovers.__file__).resolve())
         self._ask(hosts, shlex.join([sys.executable, "-I", "-S", script, mark]), seconds=seconds)
 
@@ -121,12 +120,12 @@ class Agent:
 
 
 def starts_by_ssh(environment: Mapping[str, str]) -> bool:
-    """False where a batch system has given machines, and starts what runs there."""
+    """False if a batch system has allocated the machines, and starts the ranks there."""
     return not any(each in environment for each in _BATCH_SYSTEMS)
 
 
 def _told(answer: subprocess.CompletedProcess[str], host: str) -> str:
-    """What ssh said last, and what helps."""
+    """The last line of ssh, and the remedy."""
     said = (answer.stderr.strip().splitlines() or ["ssh failed and printed nothing"])[-1].strip()
     for word, cure in _CURES.items():
         if word in answer.stderr.lower():

@@ -1,9 +1,9 @@
-"""`run`: someone else's CUDA program, on the software GPU.
+"""`run`: any CUDA program in Python, on the software GPU.
 
-To the script it must look as if Python had started it: its arguments, its module search path,
-its `__main__`, its exit status, its tracebacks without a frame of ours. Python processes that it
-starts are on the software GPU as well (`children/sitecustomize.py`). One thing differs: a program
-of ours whose ops failed, and nobody was told of it, ends with status 1.
+The script runs as if Python had started it: same arguments, module search path, `__main__`, exit
+status, and tracebacks without frames of cudasync. Python processes that the script starts use the
+software GPU too (`children/sitecustomize.py`). One thing differs: a program ends with status 1 if
+its ops failed and no error reached it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-# What the checks have found, known once the program has ended.
+# The findings of the checks, filled after the program has ended.
 _found: list[object] = []
 _CHILDREN = Path(__file__).with_name("children")
 
@@ -54,7 +54,7 @@ def raise_unless_found(options: argparse.Namespace) -> None:
 
 
 def execute(options: argparse.Namespace, around: AbstractContextManager[object]) -> int:
-    """Run the script, or module, inside of `around`; returns its exit status."""
+    """Run the script or module inside `around`; returns its exit status."""
     name: str = options.script
     sys.argv = [name, *options.arguments]
     try:
@@ -79,10 +79,10 @@ def execute(options: argparse.Namespace, around: AbstractContextManager[object])
 
 
 def _end() -> int:
-    """End a program that is content, as the interpreter would: threads, then exit handlers.
+    """End a program that succeeded, as the interpreter would: threads, then exit handlers.
 
-    Returns its status: 1 if ops failed of which nobody was told, as is known once its engines are
-    closed.
+    Returns the exit status: 1 if ops failed and no error reached the program, which is known once
+    its engines are closed.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -91,7 +91,7 @@ def _end() -> int:
 
 
 def _run_script(script: Path) -> None:
-    # A file's folder leads the module search path; of a folder or an archive runpy sees to it.
+    # The folder of a file leads the module search path; runpy adds a folder or an archive itself.
     if script.is_file():
         sys.path[0] = str(script.resolve().parent)
     runpy.run_path(str(script), run_name="__main__")
@@ -136,13 +136,13 @@ def _install(options: argparse.Namespace) -> None:
     except ValueError as error:
         raise CommandError(str(error)) from error
     if options.check:
-        # Behind all that the program registers, and before the driver is closed.
+        # Runs after all exit functions of the program, and before the driver is closed.
         file = None if options.json is None else options.json.resolve()
         atexit.register(_tell_findings, file)
 
 
 def _raise_unless_told(options: argparse.Namespace) -> None:
-    """CommandError where what the checks find is asked for, and no check is, or has no place."""
+    """CommandError for options of the checks without --check, or with an unusable file."""
     asked = {"--max-reports": options.max_reports, "--suppress": options.suppress}
     asked["--json"] = options.json
     for name, given in asked.items():
@@ -157,7 +157,7 @@ def _raise_unless_told(options: argparse.Namespace) -> None:
 
 
 def _tell_findings(file: Path | None) -> None:
-    """Say what the checks have found, once the program has ended."""
+    """Print the findings of the checks, after the program has ended."""
     gc.collect()
     report = sanitizer.report()
     sanitizer.end()
@@ -168,15 +168,15 @@ def _tell_findings(file: Path | None) -> None:
 
 
 def _report(error: BaseException) -> None:
-    """Print the traceback as Python would have, from the script's first frame on."""
+    """Print the traceback as Python would, from the script's first frame on."""
     ours = {__file__, runpy.__file__, "<frozen runpy>"}
     trace: TracebackType | None = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in ours:
         trace = trace.tb_next
     if isinstance(error, SyntaxError) and trace is not None and _is_importing(trace):
-        # The script itself does not compile: it has no frame, and its error says where.
+        # The script itself does not compile: it has no frame, and the error names the line.
         trace = None
-    # As the interpreter does: who looks there learns what ended the program.
+    # As the interpreter does, for code that reads these to learn why the program ended.
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
     sys.excepthook(type(error), error.with_traceback(trace), trace)
 

@@ -1,6 +1,6 @@
-"""A profile's files, as `trace` and `demo` are asked for them: a trace, a page, a picture.
+"""The files of a profile that `trace` and `demo` write: a trace, a page, a picture.
 
-What can not be written is missed before the program runs, which may take hours.
+A file that cannot be written is reported before the program runs, which may take hours.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Files:
-    """Where to write which; None for what nobody asked for.
+    """The path of each file; None for a file that is not wanted.
 
-    Raises CommandError for a folder that there is not and a picture of no known format,
+    Raises CommandError for a missing folder and for an unknown format of a picture, and
     ModuleNotFoundError for a picture without matplotlib.
     """
 
@@ -36,12 +36,12 @@ class Files:
 
     @property
     def all(self) -> dict[str, Path]:
-        """Those that were asked for, by what they are."""
+        """The wanted files, by kind."""
         named = {"trace": self.trace, "page": self.page, "picture": self.picture}
         return {kind: file for kind, file in named.items() if file is not None}
 
     def write(self, profile: Profile) -> None:
-        """Write them. Raises CommandError for what the system refuses."""
+        """Write the files. Raises CommandError if the system refuses one."""
         write = {"trace": profile.save, "page": profile.html, "picture": profile.plot}
         for kind, file in self.all.items():
             try:

@@ -1,4 +1,4 @@
-"""`top`: what goes on in another process, again and again until that ends, or Ctrl-C."""
+"""`top`: shows the state of another process repeatedly, until the process ends or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ if TYPE_CHECKING:
 
     from cudasync.profile.snapshot import Look
 
-# The other screen of a terminal, without a cursor, and back; to its upper left corner, and for
-# each line nothing to the right of it, and then nothing below.
+# Escape sequences: enter the alternate screen without a cursor, and leave it; move to the upper
+# left corner, clear the rest of a line, and clear the lines below.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _LINE_END, _REST = "\x1b[H", "\x1b[K\r\n", "\x1b[J"
 
 
 def start(options: argparse.Namespace) -> int:
-    """Show process PID; 0 once it has ended, or Ctrl-C. Raises CudasyncError if the first ask
-    fails."""
+    """Show process PID; returns 0 once the process has ended, or after Ctrl-C.
+
+    Raises CudasyncError if the first query fails.
+    """
     first = ask(options.pid)
     if options.once:
         threading.Event().wait(options.interval)
         _print(options, ask(options.pid), first)
         return 0
-    # Left by Ctrl-C, as any such program is.
+    # Ctrl-C is the usual end.
     with suppress(KeyboardInterrupt):
         try:
             if options.json or not is_terminal(sys.stdout):
@@ -48,7 +50,7 @@ def start(options: argparse.Namespace) -> int:
 
 
 def _looks(options: argparse.Namespace, seen: Look) -> Iterator[tuple[Look, Look | None]]:
-    """Each look with the one before it. Raises CudasyncError once the process can not be asked."""
+    """Each snapshot with the one before it. Raises CudasyncError once a query fails."""
     before: Look | None = None
     while True:
         yield seen, before
@@ -57,7 +59,7 @@ def _looks(options: argparse.Namespace, seen: Look) -> Iterator[tuple[Look, Look
         try:
             seen = ask(options.pid)
         except NobodyAnswers:
-            # The kernel may be still at it: what it says of such a process is not looked at.
+            # The kernel may still be ending the process, so its state there is not read.
             raise CudasyncError(f"process {options.pid} has ended") from None
 
 
@@ -69,7 +71,7 @@ def _print(options: argparse.Namespace, seen: Look, before: Look | None) -> None
 
 
 def _draw(options: argparse.Namespace, first: Look) -> None:
-    """Draw on the terminal's other screen, and leave it whatever happens."""
+    """Draw on the terminal's alternate screen, and always leave that screen again."""
     try:
         sys.stdout.write(_ENTER)
         for seen, before in _looks(options, first):

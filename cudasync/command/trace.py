@@ -1,7 +1,7 @@
-"""`trace`: a script as Python would run it, under a profile.
+"""`trace`: runs a script as Python does, under a profile.
 
-The script's stdout is its own: the table goes to stderr, the trace to a file, and so do the page
-and the picture that were asked for.
+The script keeps its stdout: the table goes to stderr, and the trace goes to a file. A page and a
+picture go to files too, if wanted.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def start(options: argparse.Namespace) -> int:
-    """Run the script and write what it did; returns its exit status."""
+    """Run the script and write its profile; returns the script's exit status."""
     raise_unless_found(options)
     files = Files(trace=options.output, page=options.html, picture=options.plot)
     return execute(options, _Saved(files))
 
 
 class _Saved:
-    """A profile that is written and printed when it ends, however the script did."""
+    """A profile that is written and printed at its end, even if the script failed."""
 
     def __init__(self, files: Files) -> None:
         self._profile = Profile()

@@ -1,6 +1,6 @@
-"""`experiments training`: one perceptron, trained in all the ways that can be had here.
+"""`experiments training`: one perceptron, trained in every way that this machine supports.
 
-Ways of several processes are run by `launch`; each process leaves what it found in a file.
+`launch` runs the ways with several processes; each process writes its result to a file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LAST_WORDS_S = 15.0
 
 
 def start(options: argparse.Namespace, draw: Callable[[Outcome, Path], None] | None) -> int:
-    """Train in every way; 0 if all losses are equal as promised, 1 if not."""
+    """Train in every way; returns 0 if the losses agree as promised, 1 if not."""
     os.environ[_DEVICES] = os.environ.get(_DEVICES) or "2"
     settings = Settings()
     if options.size:
@@ -59,7 +59,7 @@ def start(options: argparse.Namespace, draw: Callable[[Outcome, Path], None] | N
 
 
 def train(data: digits.Data, settings: Settings) -> Outcome:
-    """Run all ways that can be had."""
+    """Train in every way that this machine supports."""
     left_out = {way.name: why for way in WAYS if (why := _lacking(way))}
     found: list[Trained] = []
     progress = Progress(is_quiet=False)
@@ -83,7 +83,7 @@ def train(data: digits.Data, settings: Settings) -> Outcome:
 
 
 def _lacking(way: Way) -> str:
-    """Why a way can not be had here; an empty text where it can."""
+    """The reason why this machine does not support a way; "" if it does."""
     if way.devices > cs.device_count():
         return f"needs {way.devices} devices, found {cs.device_count()}"
     if not way.processes:
@@ -101,7 +101,7 @@ def _lacking(way: Way) -> str:
 
 
 def _in_processes(way: Way, data: digits.Data, settings: Settings, folder: Path) -> Trained:
-    """What rank 0 of so many processes found."""
+    """The result of rank 0 of the way's processes."""
     data.save(folder / "digits.npz")
     order = folder / f"{way.name}.json"
     said: dict[str, Any] = {"name": way.name, "data": "digits.npz", "settings": asdict(settings)}
@@ -111,7 +111,7 @@ def _in_processes(way: Way, data: digits.Data, settings: Settings, folder: Path)
     if way.processes > 1:
         words += ["cudasync", "launch", "-n", str(way.processes), "-m"]
     paths = [str(Path(cs.__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
-    # In a session of its own: Ctrl-C is for this process, which ends the launcher, which ends all.
+    # In a session of its own: Ctrl-C reaches only this process, which ends the launcher.
     child = subprocess.Popen(
         [*words, "cudasync.experiments.training.rank", str(order)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},

@@ -1,4 +1,4 @@
-"""Which distributions are installed, and which optional parts of cudasync they make up."""
+"""The installed distributions, and the optional parts of cudasync that need them."""
 
 from __future__ import annotations
 

@@ -17,14 +17,19 @@ if TYPE_CHECKING:
 
 
 def observe(engine: Engine, recorder: Any, *, is_slow: bool = False) -> None:
-    """Report the fate of later ops of `engine` to `recorder`; waits for the present ops. With
-    `is_slow` launches of graphs take the long way, where their nodes can be timed."""
+    """Report the fate of later ops of `engine` to `recorder`; waits for the present ops.
+
+    The issuer gets the class `recorder.marking(class)`, which may mark the start of ops. With
+    `is_slow` launches of graphs take the long way, where their nodes can be timed.
+    """
     if is_slow:
         engine._is_direct = False
     if engine._serial is None:
         # The present ops were not reported, and their events have no times.
         engine._drain(None)
         _set_timing(engine, True)
+        issuer: Any = engine._issuer
+        issuer.__class__ = recorder.marking(issuer.__class__)
     engine._ledger.recorder = recorder
 
 
@@ -33,7 +38,12 @@ def release(engine: Engine, before: Any) -> None:
     if not engine._is_closed:
         engine._drain(None)
     engine._ledger.recorder = before
-    if engine._serial is not None or before is not None:
+    if engine._serial is not None:
+        return
+    issuer: Any = engine._issuer
+    # The class that the last `observe` found.
+    issuer.__class__ = issuer.__class__.__base__
+    if before is not None:
         return
     _set_timing(engine, False)
     if engine._max_in_flight is None:

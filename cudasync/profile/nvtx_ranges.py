@@ -17,6 +17,7 @@ from cudasync.profile.annotation import LISTENERS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cudasync.atomic import Append
     from cudasync.profile.annotation import Span
 
 
@@ -45,7 +46,7 @@ def start() -> None:
         return
     ranges = Ranges(domain)
     LISTENERS.append(ranges)
-    COMBINER.log.tell(ranges.heard)
+    COMBINER.log.tell(ranges.wrapping)
 
 
 class Ranges:
@@ -74,11 +75,16 @@ class Ranges:
     def ended(self, span: Span) -> None:
         self.domain.pop_range()
 
-    def heard(self, entry: Any) -> None:
-        """Wrap the function of an op in a range, before the op enters the log."""
-        fn = getattr(entry, "_fn", None)
-        if fn is not None:
-            entry._fn = _in_range(fn, self.domain, self.attributes(entry.name))
+    def wrapping(self, append: Append) -> Append:
+        """`append` of a segment of the log; before it, the function of an op gets a range."""
+
+        def wrap(entry: Any) -> None:
+            fn = getattr(entry, "_fn", None)
+            if fn is not None:
+                entry._fn = _in_range(fn, self.domain, self.attributes(entry.name))
+            append(entry)
+
+        return wrap
 
 
 def _in_range(fn: Callable[..., Any], domain: Any, attributes: Any) -> Callable[..., Any]:

@@ -59,7 +59,7 @@ class Profile:
         fork_and_exit.openings.append(self._watch)
         for engine in observation.every_engine():
             self._watch(engine)
-        COMBINER.log.tell(self._book.heard)
+        COMBINER.log.tell(self._book.noting)
         return self
 
     def __exit__(
@@ -70,7 +70,7 @@ class Profile:
     ) -> None:
         fork_and_exit.openings.remove(self._watch)
         LISTENERS.remove(self._heard)
-        COMBINER.log.tell_no_more(self._book.heard)
+        COMBINER.log.tell_no_more(self._book.noting)
         try:
             for engine, recorder in self._recorders.items():
                 observation.release(engine, recorder.outer)

@@ -1,29 +1,35 @@
 """The tower. The work of a profile for each op, and the records that result from it.
 
-An op takes the same path as without a profile. The log reports the op before any thread can run it
-(`Log.tell`), and the op's function is then wrapped. For a host op the wrapper reads the clock
-before and after; for a device op it reads the clock before, and marks the start on the stream. It
-only stores times and references; `records()` makes names, lines and places of them.
+An op takes the same path as without a profile. The append of the log (`Log.tell`) notes the time of
+its push, before any thread can run the op. It wraps the function of a host op, which then reads the
+clock before and after. For a device op the issuer reads the clock and marks the start on the stream
+(`marking`). These only store times and references; `records()` makes names, lines and places of
+them.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from functools import partial
 from threading import get_ident
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import current
 from cudasync.engine.op import OpKind, site_of
 from cudasync.engine.op_classes import DeviceOp, PlainOp
+from cudasync.errors import CudasyncError
 from cudasync.profile.clocks import DeviceClock
 from cudasync.profile.record import VIRTUAL, WALL, NodeTime, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.driver import Stream
+    from cudasync.atomic import Append
+    from cudasync.engine.device.events import RingEvent
+    from cudasync.engine.device.issue import Issuer
+    from cudasync.engine.device.streams import DeviceStreams
+    from cudasync.engine.device.timeline import Timeline
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.engine.op import Op
 
@@ -41,25 +47,28 @@ class Book:
         self.clocks: dict[int, DeviceClock] = {}
         # By op, the time of its push. Ops are removed when they end.
         self.queued: dict[Op, float] = {}
-        # By device op, the time of its issue, and the event that marks its start.
-        self.issued: dict[Op, tuple[float, Any]] = {}
+        # By device op, the time of its issue, and the event that marks its start, if it has one.
+        self.issued: dict[Op, tuple[float, RingEvent | None]] = {}
         # By number of an allocation, its memory, which may be freed before the allocation is noted.
         self.allocated: dict[int, Region] = {}
         # Ended ops, as arguments of `_record`.
         self.ended: list[tuple[Any, ...]] = []
         self.is_over = False
-        # By stream, the function that makes its events, until the profile is over.
-        self._take_by: dict[Stream, Callable[[], Any]] = {}
-        self._begin()
+        # By device, the function that takes a free event of its ring, until the profile is over.
+        self._take_of: dict[DeviceStreams, Callable[[], RingEvent]] = {}
+        # The results of `marking`.
+        self._marking: dict[type[Issuer], type[Issuer]] = {}
 
-    def _begin(self) -> None:
-        """Make the wrappers of ops' functions, one of each kind for all ops.
+    def noting(self, append: Append) -> Append:
+        """`append` of a segment of the log, for ops of this profile.
 
-        A closure for each op would give the garbage collector an object for each of its variables.
+        Each kind of function has one wrapper for all ops. A closure for each op would give the
+        garbage collector an object for each of its variables.
         """
-        queued, ended, issued, take_by = self.queued, self.ended, self.issued, self._take_by
+        queued, ended = self.queued, self.ended
 
-        def plain_op(op: Any, fn: Callable[[], Any]) -> Any:
+        def plain_op(pushed_op: tuple[Any, Callable[[], Any]]) -> Any:
+            op, fn = pushed_op
             begin = _now()
             result = fn()
             found = _now()
@@ -73,7 +82,8 @@ class Book:
                 )  # fmt: skip
             return result
 
-        def host_op(op: Op, fn: Callable[[], Any]) -> Any:
+        def host_op(pushed_op: tuple[Op, Callable[[], Any]]) -> Any:
+            op, fn = pushed_op
             begin = _now()
             result = fn()
             worker = _worker()
@@ -81,47 +91,71 @@ class Book:
             self.end(op, place, begin, nodes=op.node_times or ())
             return result
 
-        def device_op(op: Any, fn: Callable[..., Any], stream: Stream, event: Any) -> Any:
-            take = take_by.get(stream) or self._prepared(op, stream)
-            # The event marks the start of `op`, before its first command.
-            start = take()
-            if start.timing:
-                stream.record(start)
-                issued[op] = _now(), start
-            return fn(stream, event)
-
-        def heard(op: Any) -> None:
-            """Wrap the function of `op`, before it enters the log; some entries are no ops."""
+        def note(op: Any) -> None:
+            # Some entries are no ops. A device op's function stays as it is: see `marking`.
             kind = op.__class__
             if kind is PlainOp:
-                op._fn = partial(plain_op, op, op._fn)
+                op._fn = MethodType(plain_op, (op, op._fn))
+                queued[op] = _now()
             elif kind is DeviceOp:
+                queued[op] = _now()
+            elif getattr(op, "_fn", None) is not None:
                 # On a serial engine the op runs now, and the recorder notes its times.
                 if op._engine._serial is None:
-                    op._fn = partial(device_op, op, op._fn)
-            elif getattr(op, "_fn", None) is None:
-                return
-            elif op._engine._serial is None:
-                op._fn = partial(host_op, op, op._fn)
-            queued[op] = _now()
+                    op._fn = MethodType(host_op, (op, op._fn))
+                queued[op] = _now()
+            append(op)
 
-        self.heard: Callable[[Any], None] = heard
+        return note
 
-    def _prepared(self, op: DeviceOp, stream: Stream) -> Callable[[], Any]:
-        """The function that makes events for a new stream; also ties a new device's clock."""
-        device = op._device
-        issuer: Any = op._engine._issuer
-        take: Callable[[], Any] = issuer.devices[device.context.token].events.take
-        if device.ordinal not in self.clocks:
-            self.join(device)
+    def marking(self, issuers: type[Issuer]) -> type[Issuer]:
+        """A class of issuers, based on `issuers`, that mark the start of each op of this profile.
+
+        An issuer has this class during the profile, so that no op needs a function of its own, and
+        no launch outside of the profile a look.
+        """
+        if issuers in self._marking:
+            return self._marking[issuers]
+        queued, issued, take_of = self.queued, self.issued, self._take_of
+        enqueue = issuers.enqueue
+
+        def marked(
+            issuer: Issuer,
+            op: DeviceOp,
+            fn: Callable[..., Any],
+            device: DeviceStreams,
+            timeline: Timeline,
+        ) -> BaseException | None:
+            if op in queued:
+                try:
+                    try:
+                        start = take_of[device]()
+                    except LookupError:
+                        start = self._free_event(device)
+                    # The event marks the start of `op`, before its first command.
+                    (timeline._stream or timeline.stream).record_reused(start)
+                    issued[op] = _now(), start
+                except CudasyncError:
+                    # The op matters more than the profile: it has no times.
+                    issued[op] = _now(), None
+            return enqueue(issuer, op, fn, device, timeline)
+
+        made: type[Issuer] = type(issuers.__name__, (issuers,), {"enqueue": marked})
+        return self._marking.setdefault(issuers, made)
+
+    def _free_event(self, device: DeviceStreams) -> RingEvent:
+        """An event of a device that is new or has none free; ties the clock of a new device."""
+        if device.device.ordinal not in self.clocks:
+            self.join(device.device)
         if not self.is_over:
-            self._take_by[stream] = take
-        return take
+            self._take_of[device] = device.events.take_free
+        return device.events.take()
 
     def close(self) -> None:
-        """End the profile, after all ops, and release the streams."""
+        """End the profile, after all ops, and release the devices."""
         self.is_over = True
-        self._take_by.clear()
+        self._take_of.clear()
+        self._marking.clear()
         for clock in self.clocks.values():
             clock.close()
 
@@ -147,7 +181,7 @@ class Book:
             return
         self.ended.append(
             (op.number, op.name, op._code, op._at, queued, op._reads, op._writes, place, issued,
-             _now(), op.kind, op._regions, getattr(op, "_kernel", ""), _ordinal(op), _pool(op),
+             _now(), op.kind, op._regions, *_home(op),
              begin, end, nodes)
         )  # fmt: skip
 
@@ -201,12 +235,11 @@ def _node_times(nodes: Any, us: Callable[[float], float]) -> tuple[NodeTime, ...
     )
 
 
-def _ordinal(op: Op) -> int | None:
-    return op._device.ordinal if isinstance(op, DeviceOp) else None
-
-
-def _pool(op: Op) -> str:
-    return "" if isinstance(op, DeviceOp) else str(getattr(op._pool, "name", "compute"))
+def _home(op: Op) -> tuple[Any, int | None, str]:
+    """The kernels of a device op, the ordinal of its device, and the pool of a host op."""
+    if isinstance(op, DeviceOp):
+        return op._kernel, op._device.ordinal, ""
+    return "", None, str(getattr(op._pool, "name", "compute"))
 
 
 def _size(regions: Any) -> int:

@@ -5,7 +5,6 @@ The log reports the rest. Two threads may both find that a device op has ended; 
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cudasync.errors import CudasyncError
@@ -28,6 +27,7 @@ class Recorder:
         # Whether each device node of a graph is timed.
         self.times_nodes = times_nodes
         self._book = book
+        self.marking = book.marking
         self.outer = outer
         self.needs_plans = outer is not None and outer.needs_plans
 
@@ -44,7 +44,7 @@ class Recorder:
             self.outer.pushed(op)
 
     def issuing(self, op: DeviceOp, stream: Stream, events: Any) -> None:
-        """Forward only: the function of `op`, called next, marks its own start."""
+        """Forward only: the issuer marks the start of `op` next."""
         if self.outer is not None:
             self.outer.issuing(op, stream, events)
 
@@ -61,18 +61,22 @@ class Recorder:
         if point is None or issued is None:
             return
         timeline, _, event, _ = point
-        origin = book.clocks[timeline.device.ordinal].origin
+        start, timed, nodes = issued[1], op.node_times, ()
         begin = end = None
-        timed, nodes = op.node_times, ()
-        # The op matters more than the profile: with a lost device the op has no times.
-        with suppress(CudasyncError, ValueError):
-            begin = issued[1].elapsed_ms(origin) * 1e3
-            end = event.elapsed_ms(origin) * 1e3
-            if timed is not None:
-                nodes = timed.since(origin)
+        try:
+            if start is not None:
+                origin = book.clocks[timeline.device.ordinal].origin
+                begin = start.elapsed_ms(origin) * 1e3
+                end = event.elapsed_ms(origin) * 1e3
+                if timed is not None:
+                    nodes = timed.since(origin)
+        except (CudasyncError, ValueError):
+            # The op matters more than the profile: with a lost device the op has no times.
+            begin = end = None
         book.end(op, timeline.name, issued[0], begin, end, nodes)
         if book.issued.pop(op, None) is not None:
-            timeline.streams.events.give_back(issued[1])
+            if start is not None:
+                timeline.streams.events.give_back(start)
             if timed is not None:
                 timed.give_back()
 

@@ -51,8 +51,10 @@ def text(
         lines += [
             f"    {duration(each.duration_us):>9}  {each.name}  {each.push_site}" for each in shown
         ]
-    lines += ["", "idle:"]
-    for place in analysis.places(records):
+    places = analysis.places(records)
+    if places:
+        lines += ["", "idle:"]
+    for place in places:
         longest = sorted(place.reasons.items(), key=lambda item: -item[1])[:3]
         said = ", ".join(f"{why} {duration(time_us)}" for why, time_us in longest)
         lines.append(

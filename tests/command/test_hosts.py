@@ -120,8 +120,7 @@ def fails(capsys, script, options):
         ("stranger", "run `ssh stranger` once"),
         (
             "silent",
-            "no ssh server answers there: check that sshd runs and that no firewall blocks it: "
-            "check that sshd runs and that no firewall blocks it",
+            "no ssh server answers there: check that sshd runs and that no firewall blocks it",
         ),
         ("alpha\nbeta", "alpha and beta are one machine"),
         ("localhost\nalpha", "this machine and alpha are one machine"),

@@ -152,7 +152,7 @@ def test_an_op_and_a_search_in_the_address_are_shown(profiled, tmp_path):
     page = tmp_path / "page.html"
     profile.html(page)
     assert lines_of(document(page, f"#op={last.number}")) == str(profile.why(last)).split("\n")
-    assert ">1 found</output>" in document(page, "#search=Report")
+    assert ">1 match</output>" in document(page, "#search=Report")
 
 
 @in_browser

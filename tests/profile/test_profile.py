@@ -8,11 +8,13 @@ import weakref
 
 import numpy as np
 import pytest
+from helpers.driver.call_counts import counted_calls
 
 import cudasync as cs
 from cudasync import atomic
 from cudasync.engine.host.pool import WorkerPool
 from cudasync.engine.log.combiner import COMBINER
+from cudasync.errors import CudasyncError
 from cudasync.profile.analysis import axes, places
 from cudasync.profile.record import Dependency, Record
 from cudasync.testing import HostLatch
@@ -140,6 +142,71 @@ def test_a_profile_inside_of_a_profile_and_of_a_trace():
         assert [each.name for each in engine.trace()] == ["one", "two"]
     assert [each.name for each in outer.records] == ["one", "two"]
     assert [each.name for each in inner.records] == ["two"]
+
+
+def test_device_ops_have_times_in_each_of_two_nested_profiles():
+    with cs.Engine() as engine, cs.use(engine):
+        issuers = type(engine._issuer)
+        x = cs.zeros(64, device=0)
+        with cs.profile() as outer:
+            x + 1
+            with cs.profile() as inner:
+                x + 2
+                engine.waitall()
+            assert [each.name for each in inner.records if each.kind == "kernel"] == ["add"]
+            x + 3
+        assert type(engine._issuer) is issuers
+    for profile, count in ((outer, 3), (inner, 1)):
+        adds = [each for each in profile.records if each.kind == "kernel"]
+        assert len(adds) == count
+        assert all(each.has_times for each in adds)
+    # Both profiles mark the start themselves, one directly behind the other.
+    (one,) = (each for each in inner.records if each.kind == "kernel")
+    (same,) = (each for each in outer.records if each.number == one.number)
+    assert one.end_us - one.start_us == pytest.approx(same.end_us - same.start_us, abs=1.0)
+
+
+def test_the_start_of_an_op_is_marked_once_also_if_its_function_fails():
+    def fails(stream):
+        raise ZeroDivisionError
+
+    with cs.Engine() as engine:
+        device = cs.Device(0)
+        var = cs.Var("v")
+        with cs.profile() as profile:
+            engine.push(lambda stream: None, writes=var, device=device).wait()
+            with counted_calls() as seen:
+                for fn in (fails, lambda stream: None):
+                    engine.push(fn, writes=var, device=device).exception()
+            engine.clear_errors()
+    # A start and an end for each op.
+    assert seen["cuEventRecord"] == 4
+    assert [each.has_times for each in profile.records] == [True, False, True]
+
+
+def test_an_op_whose_start_cannot_be_marked_runs_and_has_no_times(monkeypatch):
+    def refuse(stream, event):
+        raise CudasyncError("no event")
+
+    with cs.Engine() as engine:
+        x = cs.zeros(8, device=0)
+        engine.waitall()
+        with cs.profile() as profile, monkeypatch.context() as patch:
+            patch.setattr(cs.Stream, "record_reused", refuse)
+            with cs.use(engine):
+                y = x + 1
+            engine.waitall()
+        assert float(y.numpy()[0]) == 1.0
+    (add,) = (each for each in profile.records if each.kind == "kernel")
+    assert not add.has_times
+    assert not add.has_failed
+    assert add.place is not None
+
+
+def test_a_profile_without_ops_has_no_heading_without_lines():
+    with cs.profile() as profile:
+        pass
+    assert str(profile) == "0 ops, 0 without times"
 
 
 def test_a_profile_keeps_no_result_and_no_engine_alive():

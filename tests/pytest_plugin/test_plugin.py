@@ -192,7 +192,7 @@ def test_what_makes_no_sense_is_refused_before_any_test(folder):
     refused = {
         ("--gpu-explore", "test_it.py"): "write --gpu-explore=NUMBER",
         ("--gpu-schedules=0",): "not a number above 0",
-        ("--gpu-schedules=2", "--gpu-explore"): "at a time",
+        ("--gpu-schedules=2", "--gpu-explore"): "exclude each other: give one",
         ("--gpu-check=race", "--gpu-explore"): "use --gpu-schedules",
         ("--gpu-check=rice",): "choose from mem, race",
         ("--gpu-replay=7",): "seed=N or order=",

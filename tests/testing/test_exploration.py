@@ -218,7 +218,7 @@ def test_a_program_that_polls_is_never_known_to_be_done():
     found = explore(program)
     assert found.orders == 1
     assert not found.is_complete
-    assert "any time" in found.why
+    assert "depends on time" in found.why
 
 
 def test_a_program_of_several_threads_is_never_known_to_be_done():
@@ -246,11 +246,11 @@ def test_a_program_that_does_something_else_each_time_is_noticed():
         runs.append(0)
         racing(2 if len(runs) == 1 else 0)
 
-    assert "the same" in explore(program).why
+    assert "other choices from run to run" in explore(program).why
 
 
 def test_one_exploration_at_a_time():
-    with pytest.raises(cs.CudaError, match="under way"):
+    with pytest.raises(cs.CudaError, match="another exploration is running"):
         explore(lambda: explore(fork_and_join))
     assert explore(fork_and_join).is_complete
 
@@ -262,7 +262,7 @@ def test_less_than_one_order_is_refused():
 
 @pytest.mark.parametrize("order", ["1", "1.", ".1", "a.b", "1.1 x"])
 def test_what_is_no_order_is_refused(order):
-    with pytest.raises(cs.CudaError, match="no step"):
+    with pytest.raises(cs.CudaError, match="not a step"):
         explore(fork_and_join, order=order)
 
 

@@ -125,9 +125,9 @@ def test_a_program_of_an_engine_is_told_what_would_make_it_complete(work):
     assert "the engine" in found.why
     assert "several threads" not in found.why
     assert 'cs.Engine("serial")' in found.why
-    # Otherwise the engine might ask by itself, which happens by chance.
+    # Otherwise the engine might query by itself, which happens by chance.
     if work == "polling":
-        assert "asks whether" in found.why
+        assert "queries whether" in found.why
     # The advice is right.
     assert explore(lambda: program("serial"), most=20) == Exploration(1, is_complete=True)
 

@@ -1,9 +1,8 @@
-"""Read by Python at its start, in every process that a program under `run` starts.
+"""Runs at the start of Python, in every process that a program under `run` starts.
 
-Its folder is in front of PYTHONPATH there, so that such a process (a worker of multiprocessing's,
-a script started by a script) finds the software GPU as its driver, too: put in place when
-cuda.bindings or CuPy is imported, and not before. Whatever other sitecustomize there is, is read
-as well.
+The folder of this file leads PYTHONPATH in these processes (a worker of multiprocessing, a script
+that a script starts). So they use the software GPU as their driver too. The import of cuda.bindings
+or CuPy puts it in place. Another sitecustomize in the path runs as well.
 """
 
 from __future__ import annotations
@@ -24,8 +23,11 @@ _CUPY = ("cupy", "cupy_backends")
 
 
 class _WithSoftwareGpu:
-    """A loader that puts the software GPU in place: behind the bindings, which it needs itself,
-    and before CuPy, which looks for a driver while it is imported."""
+    """A loader that puts the software GPU in place.
+
+    It does so after the import of the bindings, which the software GPU needs itself, and before the
+    import of CuPy, which looks for a driver.
+    """
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -53,7 +55,7 @@ def _place() -> None:
 
 
 class _Finder:
-    """Finds the bindings; to ask where they are (find_spec) is not yet to load them."""
+    """Finds the bindings and CuPy; a call of find_spec alone does not load them."""
 
     @classmethod
     def find_spec(
@@ -68,7 +70,7 @@ class _Finder:
 
 
 def _read_the_other() -> None:
-    """Run the sitecustomize that this one hides, if there is one."""
+    """Run the sitecustomize that this file hides, if there is one."""
     elsewhere = [folder for folder in sys.path if Path(folder).resolve() != _HERE]
     spec = PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is not None and spec.loader is not None:

@@ -13,7 +13,7 @@ from cuda.bindings import driver
 from cudasync.driver.context import here
 from cudasync.driver.ownership.handles import Owned
 from cudasync.driver.ownership.unpicklable import unpicklable
-from cudasync.driver.result import check, failure
+from cudasync.driver.result import failure
 from cudasync.driver.streams.current_streams import given_device
 
 if TYPE_CHECKING:
@@ -106,19 +106,30 @@ class Event:
         Both events need `timing=True` and a recording, else ValueError; if one of them is not
         reached yet, the driver answers CUDA_ERROR_NOT_READY. (cuEventElapsedTime)
         """
-        for event, role in ((start, "start"), (self, "end")):
-            if not event.timing:
-                raise ValueError(
-                    f"the {role} event was made without timing: make it with timing=True"
-                )
-            event.owned.get()
-            if not event.was_recorded:
-                raise ValueError(
-                    f"the {role} event was never recorded: call stream.record(event) first"
-                )
-        self._device.context.enter()
-        answer = driver.cuEventElapsedTime(start.owned.get(), self.owned.get())
-        return float(check(answer, "cuEventElapsedTime"))
+        mine, theirs = self.owned, start.owned
+        if (
+            not here.token is mine.token is theirs.token is mine.context.token
+            or not (self.was_recorded and self.timing and start.was_recorded and start.timing)
+            or (end := mine.raw) is None
+            or (begin := theirs.raw) is None
+        ):
+            begin, end = start._timed("start"), self._timed("end")
+            self._device.context.enter()
+        code, elapsed = driver.cuEventElapsedTime(begin, end)
+        if code:
+            raise failure(code, "cuEventElapsedTime")
+        return float(elapsed)
+
+    def _timed(self, role: str) -> Any:
+        """The handle of an event that has a time, once it is reached; else ValueError."""
+        if not self.timing:
+            raise ValueError(f"the {role} event was made without timing: make it with timing=True")
+        raw = self.owned.get()
+        if not self.was_recorded:
+            raise ValueError(
+                f"the {role} event was never recorded: call stream.record(event) first"
+            )
+        return raw
 
     def close(self) -> None:
         """Destroy the event; present waits are not affected. Closing twice is harmless.

@@ -144,7 +144,8 @@ class Stream:
             return raw
         return owned.ready()
 
-    record, wait, _record_tail = commands.record, commands.wait, commands.record_tail
+    record, record_reused = commands.record, commands.record_reused
+    wait, _record_tail = commands.wait, commands.record_tail
     launch_host, wait_value = commands.launch_host, commands.wait_value
 
     def synchronize(self) -> None:

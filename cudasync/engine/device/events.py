@@ -54,7 +54,7 @@ class RingEvent(Event):
 class EventPool:
     """The events of one device; `counters` counts the created events."""
 
-    __slots__ = ("_counters", "_ring", "_take", "device", "give_back", "timing")
+    __slots__ = ("_counters", "_ring", "device", "give_back", "take_free", "timing")
 
     def __init__(self, device: Device, *, timing: bool, counters: Counters) -> None:
         self.device = device
@@ -62,14 +62,15 @@ class EventPool:
         self._counters = counters
         # The event that has been free for longest is the first.
         self._ring: deque[RingEvent] = deque()
-        self._take = self._ring.popleft
+        # An event that nobody waits for; raises IndexError if none is free.
+        self.take_free: Callable[[], RingEvent] = self._ring.popleft
         # For an event that was never pinned, once its op is over; each goes back once.
         self.give_back: Callable[[RingEvent], None] = self._ring.append
 
     def take(self) -> RingEvent:
         """An event that nobody waits for. One driver call if none is free, else no call."""
         try:
-            return self._take()
+            return self.take_free()
         except IndexError:
             event = RingEvent(self.device, timing=self.timing)
             self._counters.events_created.next()
@@ -88,7 +89,7 @@ class EventPool:
 
         self.timing = timing
         self.give_back = give_back if timing else ring.append
-        self._ring, self._take = ring, ring.popleft
+        self._ring, self.take_free = ring, ring.popleft
         while free:
             with suppress(CudasyncError, IndexError):
                 free.popleft().close()
@@ -125,7 +126,7 @@ class EventPool:
         """Destroy the free events; every other event ends with its last user."""
         while self._ring:
             with suppress(CudasyncError, IndexError):
-                self._take().close()
+                self.take_free().close()
 
 
 def recorded(fn: Callable[[Stream], Any], stream: Stream, event: Event | None = None) -> Any:

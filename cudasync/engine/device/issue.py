@@ -7,7 +7,6 @@ the op and its dependents are stuck, and everything else continues on other stre
 
 from __future__ import annotations
 
-from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -133,8 +132,10 @@ class Issuer:
             if self.ledger.recorder is not None:
                 self.ledger.recorder.issuing(op, timeline.stream, device.events)
             if exploration.is_under_way:
-                fn = partial(exploration.on_behalf, op.push_site, fn)
-            error = self.enqueue(op, fn, device, timeline)
+                site = op.push_site
+                error = exploration.on_behalf(site, self.enqueue, op, fn, device, timeline)
+            else:
+                error = self.enqueue(op, fn, device, timeline)
         except CudasyncError as failed:
             completion.fault(self, op, failed, device)
             return
@@ -151,7 +152,9 @@ class Issuer:
         self, op: DeviceOp, fn: Callable[..., Any], device: DeviceStreams, timeline: Timeline
     ) -> BaseException | None:
         """Call `fn` on a stream that the caller holds, with one event behind the work. From then on
-        `op` is issued, and other ops may depend on it. Returns an exception that came meanwhile."""
+        `op` is issued, and other ops may depend on it. Returns an exception that came meanwhile.
+
+        During a profile, an issuer's class has one that first marks the start: `observation`."""
         try:
             event = device.events.take()
             op._result = fn(timeline._stream or timeline.stream, event)

@@ -83,7 +83,7 @@ def _op(record: Record, index: dict[Record, int], blocked: wait_reasons.Blockers
         "nodes": list(record.nodes),
         "reads": [said(each) for each in record.reads],
         "writes": [said(each) for each in record.writes],
-        "why": "a part of the program" if is_annotation else str(reason),
+        "why": "an annotated part of the program" if is_annotation else str(reason),
         "next": None if waited_for is None or is_annotation else index.get(waited_for),
         "before": [
             [index[each.on], each.hazard, each.over] for each in record.before if each.on in index

@@ -1,4 +1,4 @@
-// The panel beside the tracks. Names are set as text: none of them is HTML.
+// The panel beside the tracks. It shows names as text, never as HTML.
 
 const MOST = 200;
 
@@ -26,21 +26,21 @@ class Details {
 
   showTable() {
     this.panel.className = "wide";
-    const hint = "Click an op on the left, or search for one, and this says why it waited.";
+    const hint = "Click an op, or search for one. This panel then shows why the op waited.";
     this.panel.replaceChildren(element("p", hint), element("pre", this.data.table));
   }
 
   show(at) {
     const op = this.data.ops[at];
     this.panel.className = "";
-    // A part of the program waited for nothing.
-    const why = [element("h3", "why it started when it did"), this.chain(at)];
+    // An annotation waits for nothing.
+    const why = [element("h3", "why the op started when it did"), this.chain(at)];
     this.panel.replaceChildren(
       element("h2", op.kind === "annotation" ? op.name : `${op.name} #${op.number}`),
       this.facts(op),
       ...(op.kind === "annotation" ? [] : why),
-      ...this.list("it comes after", op.before.map((each) => this.related(...each))),
-      ...this.list("waited for by", (this.after.get(at) || []).map((each) => this.related(...each))),
+      ...this.list("depends on", op.before.map((each) => this.related(...each))),
+      ...this.list("ops that depend on it", (this.after.get(at) || []).map((each) => this.related(...each))),
       ...this.list("reads", op.reads),
       ...this.list("writes", op.writes),
       ...this.list("nodes", op.nodes),
@@ -58,12 +58,12 @@ class Details {
       fact("pushed", `${said(op.queued)}, wall clock`);
     }
     if (op.start === null) {
-      fact("ran", "no: it failed, was dropped, or was not seen to end");
+      fact("times", "none: the op failed, did not run, or its end was not seen");
       return made;
     }
-    fact("on", op.place);
+    fact("ran on", op.place);
     fact("started", `${said(op.start)}, ${op.clock}`);
-    fact("took", said(op.duration));
+    fact("duration", said(op.duration));
     if (op.bytes) fact("bytes", op.bytes.toLocaleString("en"));
     if (op.copy && op.duration > 0) {
       fact("bandwidth", `${(op.bytes / op.duration / 1e3).toPrecision(3)} GB/s`);
@@ -71,7 +71,7 @@ class Details {
     return made;
   }
 
-  // As `p.why(op)` says it, a line for each.
+  // The reasons of `p.why(op)`, an item for each.
   chain(at) {
     const made = element("ol");
     made.id = "why";

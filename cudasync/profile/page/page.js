@@ -28,7 +28,7 @@ function find(words) {
     });
   }
   tracks.found = wanted ? new Set(found) : null;
-  by("count").textContent = wanted ? `${found.length} found` : "";
+  by("count").textContent = wanted ? `${found.length} ${found.length === 1 ? "match" : "matches"}` : "";
   tracks.drawSoon();
 }
 
@@ -50,7 +50,7 @@ function tell(event) {
   if (!bar) return;
   const op = data.ops[bar.op], start = said(bar.start), took = said(bar.end - bar.start);
   const name = bar.node ? `${bar.node}, of ${op.name} #${op.number}` : `${op.name} #${op.number}`;
-  tooltip.textContent = `${name}\n${op.kind}, ${took} from ${start}\n${op.why}`;
+  tooltip.textContent = `${name}\n${op.kind}, started at ${start}, took ${took}\n${op.why}`;
   const { width, height } = tooltip.getBoundingClientRect();
   tooltip.style.left = `${Math.max(0, Math.min(event.clientX + 12, innerWidth - width - 4))}px`;
   const below = event.clientY + 16 + height < innerHeight;
@@ -71,7 +71,7 @@ window.addEventListener("pointermove", (event) => {
   [drag.x, drag.y] = [x, y];
 });
 window.addEventListener("pointerup", (event) => {
-  // A hand that clicks shakes a little.
+  // The pointer may move a little during a click.
   const isClick = drag && drag.moved < 5;
   drag = null;
   if (!isClick) return;
@@ -85,7 +85,7 @@ canvas.addEventListener("wheel", (event) => {
   event.preventDefault();
   const [x, y] = point(event), clock = tracks.clockAt(y);
   if (!clock) return;
-  // Lines and pages, which some mice count in, are larger than pixels.
+  // Some mice count in lines or pages, which are larger than pixels.
   const unit = [1, 30, 300][event.deltaMode];
   if (x < NAMES) tracks.move(clock, 0, -event.deltaY * unit);
   else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {

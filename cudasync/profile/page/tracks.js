@@ -31,7 +31,7 @@ class Tracks {
     }
     for (const row of this.rows) {
       row.bars.sort((a, b) => a.start - b.start || a.end - b.end);
-      // The latest end so far, which grows: so the first bar in sight is found by halving.
+      // The latest end so far. It only grows, so bisection finds the first visible bar.
       let last = -Infinity;
       for (const bar of row.bars) row.ends.push((last = Math.max(last, bar.end)));
     }
@@ -95,7 +95,7 @@ class Tracks {
     this.drawSoon();
   }
 
-  // Bring the bar of an op into sight, at least a fortieth of the width long if it has a length.
+  // Make the bar of an op visible, and at least a fortieth of the width long if it has a length.
   reveal(op) {
     const bar = this.barOf.get(op);
     if (!bar) return;
@@ -121,7 +121,7 @@ class Tracks {
     return low;
   }
 
-  // The bar under a point, or the nearest within three pixels: many are thinner than that.
+  // The bar under a point, or the nearest bar within three pixels: many bars are thinner.
   barAt(x, y) {
     const row = this.rows.find((each) => y + this.top >= each.y && y + this.top < each.y + ROW);
     if (!row || x < NAMES) return null;
@@ -180,7 +180,7 @@ class Tracks {
       pen.lineTo(x, clock.last);
       pen.stroke();
       pen.fillStyle = this.colour("faint");
-      // Not of toPrecision: far from zero and close, digits would be missing.
+      // toPrecision would drop digits for a small range far from zero.
       const unit = step >= 1e5 ? ["s", 1e6] : step >= 100 ? ["ms", 1e3] : ["us", 1];
       const digits = Math.max(0, -Math.floor(Math.log10(step / unit[1]) + 1e-9));
       pen.fillText(`${((i * step) / unit[1]).toFixed(digits)} ${unit[0]}`, x + 3, clock.y + HEAD - 12);
@@ -205,7 +205,7 @@ class Tracks {
       const x = Math.max(this.x(row.axis, bar.start), NAMES - 5);
       const end = Math.min(this.x(row.axis, bar.end), width + 5);
       const isMarked = bar.op === this.selected || (this.found && this.found.has(bar.op));
-      // A pixel that is full already shows no more of them.
+      // More bars would not show in a full pixel.
       if (end < drawn && end - x < 1 && !isMarked) continue;
       drawn = Math.floor(end) + 1;
       this.drawBar(pen, row, bar, x, Math.max(end - x, 1));
@@ -243,7 +243,7 @@ class Tracks {
     }
   }
 
-  // From what the selected op waited for, to it, and so on back to a push.
+  // Lines from each op to the op that waited for it, from the selected op back to a push.
   drawChain(pen) {
     pen.save();
     pen.beginPath();
@@ -254,7 +254,7 @@ class Tracks {
     for (let op = this.selected; op !== null && !seen.has(op); op = this.data.ops[op].next) {
       seen.add(op);
       const to = this.barOf.get(op), from = this.barOf.get(this.data.ops[op].next);
-      // Across clocks there is no common axis to draw along.
+      // Two clocks have no common axis for a line.
       if (!to || !from || this.rows[to.track].axis !== this.rows[from.track].axis) continue;
       const clock = this.rows[to.track].axis;
       const x = this.x(clock, from.end), y = this.rows[from.track].y + ROW / 2;

@@ -142,10 +142,14 @@ def load_stub(
     # A native program may be linked with our library of this name, which forwards to the stub.
     is_native = native_library(SONAME) is not None
     if is_loaded(SONAME) and not is_native:
-        raise CudasyncError(f"a {SONAME} is loaded in this process already")
+        raise CudasyncError(
+            f"a {SONAME} is loaded in this process already: install the software GPU before"
+        )
     real = None if force else real_driver()
     if real is not None:
-        raise CudasyncError(f"this machine has a CUDA driver ({real}); force=True installs anyway")
+        raise CudasyncError(
+            f"this machine has a CUDA driver ({real}): pass force=True to install anyway"
+        )
 
     exported = exports()
     soname = BEHIND_NATIVE if is_native else SONAME

@@ -222,7 +222,9 @@ class Machine:
         """Remove a user; after the last one the context is reset."""
         with self.executor.lock:
             if not device.primary_uses:
-                raise DriverFailure(INVALID_CONTEXT, "the primary context is not retained")
+                raise DriverFailure(
+                    INVALID_CONTEXT, "the primary context is released more often than retained"
+                )
             device.primary_uses -= 1
             is_last = not device.primary_uses
         if is_last:
@@ -244,7 +246,10 @@ class Machine:
     def destroy(self, context: Context) -> None:
         """Destroy a created context; pop it if it is current on this thread."""
         if context.is_primary:
-            raise DriverFailure(INVALID_CONTEXT, "a primary context is released, not destroyed")
+            raise DriverFailure(
+                INVALID_CONTEXT,
+                "a primary context is not destroyed: call cuDevicePrimaryCtxRelease",
+            )
         self.contexts.remove(context.handle)
         self._clear(context)
         context.is_destroyed = True
@@ -319,7 +324,10 @@ class Machine:
 
 def _check_limit(which: int) -> None:
     if which in _OTHER_LIMITS:
-        raise DriverFailure(UNSUPPORTED_LIMIT, f"limit {which} is of something not modelled")
+        raise DriverFailure(
+            UNSUPPORTED_LIMIT,
+            f"limit {which} is not supported: the software GPU does not model its subject",
+        )
     if which not in _LIMITS:
         raise DriverFailure(INVALID_VALUE, f"there is no limit {which}")
 

@@ -57,7 +57,7 @@ class Fragment:
     def misfit(self, operands: Sequence[Operand]) -> str | None:
         """The reason why these operands cannot be its registers; None if they can."""
         if len(operands) != self.registers:
-            return f"{self.registers} registers expected for .{self.type}, not {len(operands)}"
+            return f"a matrix of .{self.type} needs {self.registers} registers, not {len(operands)}"
         for each in operands:
             if isinstance(each, Register) and each.type.bits != self.word_bits:
                 return f"{each.name} is of type {each.type!r}, which does not fit .{self.type}"

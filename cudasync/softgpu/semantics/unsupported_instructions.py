@@ -26,13 +26,13 @@ _BULK = "bulk copies"
 _CLUSTERS = "clusters of blocks"
 _TEXTURES = "textures in this form"
 _SURFACES = "surfaces in this form"
-_STACK = "stack that grows as a function runs"
+_STACK = "stack allocation at run time"
 _VIDEO = "video instructions of this kind"
 _BY_OPCODE = {
-    "wgmma": "matrix products of warp groups",
+    "wgmma": "matrix products of warpgroups",
     "tcgen05": "tensor memory",
     "tensormap": _BULK,
-    "multimem": "memory of several devices at one address",
+    "multimem": "multicast memory",
     "clusterlaunchcontrol": _CLUSTERS,
     "mapa": _CLUSTERS,
     "getctarank": _CLUSTERS,
@@ -61,7 +61,7 @@ _BY_MODIFIER = {
     ("mma", "sp::ordered_metadata"): _SPARSE,
     ("mma", "block_scale"): "block-scaled matrices",
     ("cvt", "rs"): "stochastic rounding",
-    ("cvt", "pack"): "numbers of 2 and 4 bits",
+    ("cvt", "pack"): "integers of 2 and 4 bits",
     ("mov", "v2"): "moves of whole vectors",
     ("mov", "v4"): "moves of whole vectors",
 }

@@ -118,7 +118,7 @@ def test_writing_over_the_end_of_one_view_into_another_fails_the_op(found):
     ("name", "words"),
     [
         ("beyond a view", "byte 8 of argument 1 (target) is written, but declared of that memory"
-         " are bytes 0 to 8 to be read and written. Name what is used in reads="),
+         " are bytes 0 to 8 to be read and written. Name the memory in reads="),
         ("read beyond a view", "byte 8 of argument 2 (source) is read, but"),
         ("beyond not C-contiguous", "byte 28 of argument 1 (target) is written, but declared of"
          " that memory are bytes 0 to 28 to be read and written"),

@@ -251,8 +251,8 @@ def test_a_planted_lack_of_peer_access_is_found():
     text = f"""
         import numpy as np
         import cudasync as cs
-        from cudasync.array.kernels.kernel import device_selection as following
-        following.enable_peer_access = lambda *whatever: None
+        from cudasync.array.kernels import device_selection
+        device_selection.enable_peer_access = lambda *whatever: None
         saxpy = cs.Module.from_file({str(SAXPY)!r}).kernel("saxpy")
         x, y = (cs.zeros(8, np.float32, device=device) for device in (0, 1))
         saxpy[1, 8](np.float32(1), x, y, np.uint32(8), device=1)

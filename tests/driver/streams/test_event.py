@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from cudasync.driver import DeviceBuffer, Event, Stream, memset_async
@@ -35,6 +37,34 @@ def test_record_gives_the_event_back(device, stream):
     event = Event(device)
     assert stream.record(event) is event
     assert event.record(stream) is event
+
+
+def test_a_reused_event_is_recorded_on_a_thread_that_has_entered_no_context(stream, latch):
+    event, threads = Event(stream.device), []
+
+    def record():
+        stream.record_reused(event)
+        threads.append(threading.get_ident())
+
+    latch.hold(stream)
+    thread = threading.Thread(target=record)
+    thread.start()
+    thread.join(60)
+    assert threads == [thread.ident]
+    assert not event.query()
+    latch.release()
+    event.synchronize()
+
+
+def test_a_reused_event_that_is_closed_or_whose_stream_is_closed_is_refused(device, stream):
+    closed = Event(device)
+    closed.close()
+    with pytest.raises(ClosedError, match="event is closed"):
+        stream.record_reused(closed)
+    short = Stream(device)
+    short.close()
+    with pytest.raises(ClosedError, match="stream is closed"):
+        short.record_reused(Event(device))
 
 
 def test_time_passes_between_events(device, stream):

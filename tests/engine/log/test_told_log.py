@@ -19,6 +19,19 @@ def entries_of(log: Log, segment: Segment) -> list[object]:
         segment = segment.next()
 
 
+def told_to(heard):
+    """A listener of `Log.tell` that calls `heard(entry)` before the append."""
+
+    def wrap(append):
+        def tell(entry):
+            heard(entry)
+            append(entry)
+
+        return tell
+
+    return wrap
+
+
 def test_an_entry_is_told_before_it_is_there():
     log = Log()
     first, seen = log.tail, []
@@ -27,10 +40,11 @@ def test_an_entry_is_told_before_it_is_there():
         seen.append((entry, entry in entries_of(log, first)))
 
     log.append("before")
-    log.tell(heard)
+    listener = told_to(heard)
+    log.tell(listener)
     log.append("one")
     log.append("two")
-    log.tell_no_more(heard)
+    log.tell_no_more(listener)
     log.append("behind")
     assert seen == [("one", False), ("two", False)]
     assert entries_of(log, first) == ["before", "one", "two", "behind"]
@@ -39,8 +53,9 @@ def test_an_entry_is_told_before_it_is_there():
 
 def test_several_are_told_and_each_ends_by_itself():
     log = Log()
-    told = {"a": [], "b": []}
-    a, b = told["a"].append, told["b"].append
+    told, order = {"a": [], "b": []}, []
+    a = told_to(lambda entry: (told["a"].append(entry), order.append("a")))
+    b = told_to(lambda entry: (told["b"].append(entry), order.append("b")))
     log.tell(a)
     log.append(1)
     log.tell(b)
@@ -50,12 +65,15 @@ def test_several_are_told_and_each_ends_by_itself():
     log.tell_no_more(b)
     log.append(4)
     assert told == {"a": [1, 2], "b": [2, 3]}
+    # Of two listeners the first gets an entry first.
+    assert order == ["a", "a", "b", "b"]
 
 
 def test_what_came_too_late_for_a_segment_is_told_once():
     log = Log()
     first, seen = log.tail, []
-    log.tell(seen.append)
+    listener = told_to(seen.append)
+    log.tell(listener)
     late = log.tail
     # Another thread seals the segment between the read of the tail and the append.
     late.seal()
@@ -63,7 +81,7 @@ def test_what_came_too_late_for_a_segment_is_told_once():
     log.append_again(late, "late")
     assert seen == ["late"]
     assert entries_of(log, first) == ["late"]
-    log.tell_no_more(seen.append)
+    log.tell_no_more(listener)
 
 
 def test_entries_of_many_threads_are_all_there_and_told_at_most_once():
@@ -79,9 +97,10 @@ def test_entries_of_many_threads_are_all_there_and_told_at_most_once():
     for each in threads:
         each.start()
     both.wait(PATIENCE_S)
+    listener = told_to(told.append)
     for _ in range(50):
-        log.tell(told.append)
-        log.tell_no_more(told.append)
+        log.tell(listener)
+        log.tell_no_more(listener)
     for each in threads:
         each.join(PATIENCE_S)
     there = entries_of(log, first)

@@ -201,7 +201,9 @@ KERNELS: dict[str, Kernel] = {
     "too_much_shared": Kernel("", INVALID_VALUE, shared_bytes=(48 << 10) + 1),
     "far_too_much_shared": Kernel("", INVALID_VALUE, shared_bytes=2**32 - 1),
     # More memory than there is.
-    "huge_shared": Kernel("", INVALID_PTX, before=".shared .align 8 .b8 huge[100000000];\n"),
+    "huge_shared": Kernel("st.shared.u32 [huge+4], 1;", INVALID_PTX,
+                          before=".shared .align 8 .b8 huge[100000000];\n"),
+    "huge_shared_of_nobody": Kernel("", OK, before=".shared .align 8 .b8 huge[100000000];\n"),
     "huge_global": Kernel("", OUT_OF_MEMORY, before=".global .align 8 .b8 huge[100000000000];\n"),
     "huge_local": Kernel(".local .align 8 .b8 huge[100000000];\nst.local.u32 [huge+4], 1;",
                          INVALID_PTX),

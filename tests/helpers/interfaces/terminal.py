@@ -6,9 +6,12 @@ import os
 import pty
 import re
 import select
+import termios
 import time
 
 PATIENCE_S = 60
+# A live view shows as many lines as there are rows, and a process may have many engines.
+ROWS, COLUMNS = 200, 200
 _STEP = re.compile(r"\x1b\[\??(\d*)([A-Za-z])|\r|\n|[^\x1b\r\n]+")
 
 
@@ -17,6 +20,7 @@ class Terminal:
 
     def __init__(self) -> None:
         self._end, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (ROWS, COLUMNS))
         self.file = os.fdopen(slave, "w")
         self.seen = ""
 

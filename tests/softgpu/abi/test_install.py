@@ -59,4 +59,5 @@ def test_unless_it_is_forced(folder):
 @pytest.mark.parametrize("options", ["", "force=True"])
 def test_beside_one_that_is_loaded_it_is_refused_in_any_case(folder, options):
     said = run(folder, options, loaded=True)
-    assert said == f"refused: a {SONAME} is loaded in this process already False\n"
+    refusal = f"a {SONAME} is loaded in this process already: install the software GPU before"
+    assert said == f"refused: {refusal} False\n"

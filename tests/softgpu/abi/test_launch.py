@@ -135,7 +135,7 @@ def test_arguments_may_come_as_one_buffer(scale, stream):
     both = ((memory, 2.0, 100), SCALE_TYPES), ctypes.addressof(extra)
     code = driver.cuLaunchKernel(scale, 2, 1, 1, 64, 1, 1, 0, stream, *both)[0]
     assert code == INVALID_VALUE
-    assert "both forms" in message(code)
+    assert "give kernelParams or extra, not both" in message(code)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_kernel_that_is_checked_is_not_said_not_to_be(capfd):
 def test_what_was_handed_on_too_often_is_said(monkeypatch):
     monkeypatch.setattr(thread_order, "MOST_TOLD", 0)
     (told,) = report_of(HANDED_ON, "handed_on", ["race"], grid=4)["not_checked"]
-    assert told.startswith("race of kernel handed_on between its blocks")
+    assert told.startswith("race between blocks of kernel handed_on, for the rest of the launch")
 
 
 def test_memory_beyond_what_is_recorded_is_said(monkeypatch):

@@ -206,5 +206,7 @@ def test_the_oldest_way_to_launch_still_does(kernel):
     assert word(memory) == 7 * 4 * 4
     ok(driver.cuParamSetSize(kernel, 8))
     assert driver.cuLaunch(kernel)[0] == R.CUDA_ERROR_INVALID_VALUE
-    assert "8 bytes of arguments, not 16" in message(R.CUDA_ERROR_INVALID_VALUE)
+    assert "takes 16 bytes of arguments, not 8: call cuParamSetSize" in message(
+        R.CUDA_ERROR_INVALID_VALUE
+    )
     assert driver.cuFuncSetBlockShape(kernel, 0, 1, 1)[0] == R.CUDA_ERROR_INVALID_VALUE

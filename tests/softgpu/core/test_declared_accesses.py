@@ -114,11 +114,11 @@ P0, P1 = "argument 1 (p0)", "argument 2 (p1)"
          " written it, but declared of that memory are bytes 0 to 32 to be overwritten"),
         ([(0, 4, *IN), (32, 36, *IN_OUT)], 1, f"byte 4 of {P1} is written, but declared of that"
          " memory are bytes -32 to -28 to be only read and bytes 0 to 4 to be read and written."
-         " Name what is used"),
+         " Name the memory"),
         ([(32, 64, *OUT)], 0, f"byte 0 of {P0} is read, but"),
         ([(0, 2, *IN), (32, 64, *OUT)], 0, f"byte 2 of {P0} is read, but"),
         ([(32, 64, *OUT), (2, 4, *IN)], 0, f"byte 0 of {P0} is read, but"),
-        ([], 0, f"byte 0 of {P0} is read, but nothing of that memory is declared. Name what"),
+        ([], 0, f"byte 0 of {P0} is read, but nothing of that memory is declared. Name the memory"),
     ],
 )  # fmt: skip
 def test_a_violation_names_kernel_line_op_argument_extent_and_remedy(rows, line, words):
@@ -180,7 +180,9 @@ def test_a_copy_or_fill_beyond_what_is_declared_is_refused_and_not_done(step, wo
     ctypes.memset(held.memory, 7, 128)
     said = held.run((0, 64, *IN_OUT), before=[step])
     assert words in said
-    assert "declared of that memory are bytes 0 to 64 to be read and written. Name what" in said
+    assert (
+        "declared of that memory are bytes 0 to 64 to be read and written. Name the memory" in said
+    )
     assert ctypes.string_at(held.memory, 128) == bytes([7]) * 128
     # The copy did not run, so the context is still usable.
     held.machine.context()

@@ -187,7 +187,7 @@ def test_a_stream_that_only_waits_is_named_in_a_deadlock(program):
     program.verbs.wait(near, recorded(program, stuck))
     # Whether this is a deadlock depends on the threads of the process.
     text = deadlock_report([stuck.tail])
-    assert f"{near.name}: a wait for an event waits for a wait for a value" in text
+    assert f"{near.name}: its wait for an event waits for a wait for a value" in text
 
 
 @pytest.mark.parametrize("scheduler", ["fifo", "seed=3", "threaded"])

@@ -84,7 +84,7 @@ def test_a_null_pointer_is_refused_each_time():
     packing.pack(arguments.address)
     arguments.array[1] = 0
     for _ in range(2):
-        with pytest.raises(DriverFailure, match="kernel k: the address of an argument is null"):
+        with pytest.raises(DriverFailure, match="kernel k: kernelParams has a null pointer"):
             packing.pack(arguments.address)
 
 

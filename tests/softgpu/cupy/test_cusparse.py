@@ -47,4 +47,7 @@ def test_each_name_of_the_library_says_that_it_is_not_supported():
     print(found.cusparseCreate(0), flush=True)
     """
     lines = run_driver(program).splitlines()
-    assert sorted(lines) == ["10", "cudasync software GPU: cusparseCreate: it is not modelled"]
+    assert sorted(lines) == [
+        "10",
+        "cudasync software GPU: cusparseCreate: the software GPU does not model it",
+    ]

@@ -78,8 +78,8 @@ def test_a_signature_of_another_form_is_refused_by_name():
     """
     lines = run_driver(FAKE + program).splitlines()
     assert lines[0] == (
-        "NotImplementedError: malloc is not supported by the software GPU: CuPy calls it as l(zi), "
-        "and what is known is l(z); install CuPy 13 or 14, or a newer cudasync"
+        "NotImplementedError: malloc is not supported by the software GPU: its signature is l(zi), "
+        "not l(z) as expected; install CuPy 13 or 14, or a newer cudasync"
     )
     assert "novel is not supported" in lines[1]
     assert "cupy.cuda.runtime.novel is not supported" in lines[2]
@@ -101,7 +101,7 @@ def test_a_cupy_of_another_cuda_stops_the_import():
     print(problem(lead, made))
     """
     assert run_driver(FAKE + program) == (
-        "ImportError: this CuPy is built for CUDA 11, which the software GPU does not know: "
+        "ImportError: this CuPy is built for CUDA 11, which the software GPU does not support: "
         "install cupy-cuda12x or cupy-cuda13x\n"
     )
 

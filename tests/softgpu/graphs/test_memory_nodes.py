@@ -73,7 +73,7 @@ def test_memory_that_a_graph_leaves_is_the_programs_to_free(graph, side):
     ok(driver.cuMemcpyDtoH(out.ctypes.data, words.address, 16))
     assert out.tolist() == [5, 6, 7, 8]
     assert code(driver.cuGraphLaunch(executable, side)) == INVALID_VALUE
-    assert "not freed" in message(INVALID_VALUE)
+    assert "free it before the next launch" in message(INVALID_VALUE)
     ok(driver.cuMemFreeAsync(words.address, side))
     run(executable, side)
     ok(driver.cuMemFree(words.address))

@@ -40,19 +40,19 @@ clusters: barrier.cluster.arrive.aligned;
 clusters: ld.shared::cluster.b32 %r0, [%r1];
 clusters: mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r0];
 clusters: red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r0], %r1, [%r2];
-matrix products of warp groups: wgmma.fence.sync.aligned;
-matrix products of warp groups: wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd0, %rd1, %p, 1, 1, 0, 0;
+matrix products of warpgroups: wgmma.fence.sync.aligned;
+matrix products of warpgroups: wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd0, %rd1, %p, 1, 1, 0, 0;
 tensor memory: tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0], 32;
 sparse matrices: mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%r0, %r1}, {%r2, %r3}, {%f0, %f1, %f2, %f3}, %r4, 0;
-stack that grows: alloca.u64 %rd0, %rd1, 16;
-stack that grows: stacksave.u64 %rd0;
+stack allocation: alloca.u64 %rd0, %rd1, 16;
+stack allocation: stacksave.u64 %rd0;
 video instructions: vavrg4.u32.u32.u32 %r0, %r1, %r2, %r3;
 stochastic rounding: cvt.rs.f16x2.f32 %r0, %f0, %f1, %r1;
-numbers of 2 and 4 bits: cvt.pack.sat.u4.s32.b32 %r0, %r1, %r2, %r3;
+integers of 2 and 4 bits: cvt.pack.sat.u4.s32.b32 %r0, %r1, %r2, %r3;
 moves of whole vectors: mov.v2.b32 {%r0, %r1}, {%r2, %r3};
 moves of whole vectors: mov.v4.b32 {%r0, %r1, %r2, %r3}, {%r4, %r5, %r6, %r7};
 atomics on 128 bits: atom.global.exch.b128 %q0, [%rd0], %q1;
-memory of several devices: multimem.ld_reduce.relaxed.gpu.global.add.f32 %f0, [%rd0];
+multicast memory: multimem.ld_reduce.relaxed.gpu.global.add.f32 %f0, [%rd0];
 """.strip().splitlines()  # noqa: E501
 
 
@@ -86,10 +86,10 @@ def test_the_driver_says_not_supported_and_where():
 
 
 MISFITS = """
-4 registers expected for .f16: mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%r0, %r1}, {%r2, %r3}, {%f0, %f1, %f2, %f3};
+a matrix of .f16 needs 4 registers, not 2: mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%r0, %r1}, {%r2, %r3}, {%f0, %f1, %f2, %f3};
 %rd0 is of type .u64: mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r0, %r1}, {%rd0}, {%r2}, {%r3, %r4};
 %p is of type .pred: wmma.load.a.sync.aligned.row.m8n8k32.global.s4 {%p}, [%rd0];
-2 registers expected, not 1: ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r0}, [tile];
+the operand needs 2 registers, not 1: ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r0}, [tile];
 not implemented: mma.sync.aligned.m16n8k16.col.row.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%f0, %f1, %f2, %f3};
 not implemented: mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%f0, %f1, %f2, %f3};
 not implemented: wmma.load.b.sync.aligned.row.m8n8k32.global.s4 {%r0}, [%rd0];

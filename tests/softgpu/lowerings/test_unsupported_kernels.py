@@ -121,6 +121,25 @@ def test_a_kernel_that_can_not_run_is_refused_when_it_is_asked_for(module, name)
     assert driver.cuModuleGetFunction(module, b"none")[0] == R.CUDA_ERROR_NOT_FOUND
 
 
+def test_the_message_about_a_missing_kernel_names_those_that_there_are(module, library):
+    known = ", ".join(sorted(NAMES))
+    assert driver.cuModuleGetFunction(module, b"none")[0] == R.CUDA_ERROR_NOT_FOUND
+    assert f"the module has no kernel 'none': it has {known}" in message(R.CUDA_ERROR_NOT_FOUND)
+    assert driver.cuLibraryGetKernel(library, b"none")[0] == R.CUDA_ERROR_NOT_FOUND
+    assert f"the library has no kernel 'none': it has {known}" in message(R.CUDA_ERROR_NOT_FOUND)
+
+
+def test_a_long_list_of_kernels_is_cut(context):
+    entries = "".join(f".visible .entry k{n:02}() {{ ret; }}\n" for n in range(10))
+    text = f".version 7.0\n.target sm_75\n.address_size 64\n{entries}"
+    module = ok(driver.cuModuleLoadData(text.encode() + b"\0"))
+    assert driver.cuModuleGetFunction(module, b"k")[0] == R.CUDA_ERROR_NOT_FOUND
+    assert message(R.CUDA_ERROR_NOT_FOUND).endswith(
+        "k00, k01, k02, k03, k04, k05, k06, k07 and 2 more"
+    )
+    ok(driver.cuModuleUnload(module))
+
+
 def test_variables_are_there(module):
     address, size = ok(driver.cuModuleGetGlobal(module, b"chosen"))
     assert size == 4

@@ -240,7 +240,7 @@ def test_what_is_wrong_is_a_code_and_a_sentence():
     codes = [line for line in printed.splitlines() if line.isdigit()]
     assert codes == ["7", "1", "7", "7", "15", "15"], printed
     assert "cublasSaxpy_v2: 36 bytes at" in printed
-    assert "do not fit" in printed
+    assert "pass the end" in printed
     assert "there is no cuBLAS handle 0x5" in printed
     assert "the leading dimension 2 is less than the 3 rows" in printed
     assert "there is no cublasOperation_t 3" in printed

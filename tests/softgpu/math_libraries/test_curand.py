@@ -76,6 +76,6 @@ def test_what_is_wrong_is_a_code_and_a_sentence():
     printed = run_mathematics(START, program)
     codes = [line for line in printed.splitlines() if line.isdigit()]
     assert codes == ["104", "105", "104", "103", "103", "201"], printed
-    assert "curandGenerateNormal: 3 normal numbers are not pairs" in printed
+    assert "curandGenerateNormal: the count of normal numbers must be even, not 3" in printed
     assert "generators of type 200 are not modelled" in printed
     assert "cannot be captured" in printed

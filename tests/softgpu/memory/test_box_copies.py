@@ -69,9 +69,9 @@ def test_a_box_goes_to_the_device_and_back(stream, is_async):
 @pytest.mark.parametrize(
     ("source", "target", "sizes", "said"),
     [
-        ((8, 5), (4, 4), (5, 3, 2), "the pitch 4 is less than a row"),
-        ((8, 5), (8, 2), (5, 3, 2), "the height 2 is less than a slice"),
-        ((8, 5), (64, 4), (8, 3, 2), "do not fit"),
+        ((8, 5), (4, 4), (5, 3, 2), "the pitch 4 is less than the bytes of a row"),
+        ((8, 5), (8, 2), (5, 3, 2), "the height 2 is less than the rows of a slice"),
+        ((8, 5), (64, 4), (8, 3, 2), "pass the end"),
     ],
 )
 def test_a_box_that_can_not_be_is_refused(context, source, target, sizes, said):

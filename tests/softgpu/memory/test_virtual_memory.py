@@ -134,7 +134,7 @@ def test_more_memory_than_there_is_is_refused():
     """
     first, *others = run_driver(FAULTS + textwrap.dedent(program), devices=2).splitlines()
     assert first.startswith("OUT_OF_MEMORY")
-    assert first.endswith("that were created")
+    assert first.endswith("in use by cuMemCreate")
     assert others == ["OUT_OF_MEMORY"] * 2
 
 
@@ -184,7 +184,7 @@ def test_copies_are_refused_where_nothing_is_mapped_or_allowed(space):
     assert "no device has access" in message(R.CUDA_ERROR_INVALID_VALUE)
     ok(driver.cuMemSetAccess(space, UNIT, [grant()], 1))
     assert driver.cuMemsetD8(space, 1, UNIT + 1)[0] == R.CUDA_ERROR_INVALID_VALUE
-    assert "is reserved, and nothing is mapped" in message(R.CUDA_ERROR_INVALID_VALUE)
+    assert "is reserved, but nothing is mapped" in message(R.CUDA_ERROR_INVALID_VALUE)
     assert driver.cuMemsetD8(space + 4 * UNIT, 1, 1)[0] == R.CUDA_ERROR_INVALID_VALUE
     assert "is not reserved" in message(R.CUDA_ERROR_INVALID_VALUE)
     there = driver.CUmemLocation()
@@ -275,10 +275,10 @@ def test_a_kernel_uses_mapped_memory_and_is_told_where_it_may_not_go():
     for line, said in zip(
         out[1:],
         (
-            "is reserved, and nothing is mapped any more: mapped memory",
+            "is reserved, but nothing is mapped there any more: mapped memory",
             "is not reserved",
             "the device has no access to mapped memory of 2097152 bytes",
-            "is reserved, and nothing is mapped any more: mapped memory",
+            "is reserved, but nothing is mapped there any more: mapped memory",
         ),
         strict=True,
     ):

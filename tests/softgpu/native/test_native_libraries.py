@@ -71,7 +71,7 @@ def test_what_is_missing_is_one_line(tmp_path, monkeypatch, capsys, what, value,
 
 def test_a_compiler_that_fails_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("CC", "false")
-    with pytest.raises(CudasyncError, match="false does not compile it"):
+    with pytest.raises(CudasyncError, match="false failed to compile lib"):
         probe.write_native_libraries(tmp_path)
 
 

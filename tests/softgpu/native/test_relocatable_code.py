@@ -107,7 +107,7 @@ def test_the_text_of_each_file_is_that_for_the_device():
             "nvcc -arch=compute_80",
         ),
         ([file_of(USER), file_of(b"no PTX")], INVALID_PTX, "relocatable device code"),
-        ([RUNTIME], INVALID_IMAGE, "has no files"),
+        ([RUNTIME], INVALID_IMAGE, "no file of it was registered"),
         (
             [file_of(USER.replace(b"value", b"__cudaCDP2LaunchDeviceV2_ptsz")), RUNTIME],
             NO_BINARY_FOR_GPU,

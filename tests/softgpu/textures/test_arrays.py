@@ -82,12 +82,12 @@ def test_an_array_is_described_as_it_was_made(context):
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        (described(0), "an array has a width"),
+        (described(0), "an array needs a width"),
         (described(4, channels=3), "1, 2 or 4 channels"),
-        (described(4, 0, 4), "has a height"),
-        (described(200_000), "more than 131072"),
-        (described(4, 5, 6, flags=CUBEMAP), "squares"),
-        (described(4, 4, 5, flags=CUBEMAP), "six faces"),
+        (described(4, 0, 4), "needs a height"),
+        (described(200_000), "at most 131072"),
+        (described(4, 5, 6, flags=CUBEMAP), "must be equal"),
+        (described(4, 4, 5, flags=CUBEMAP), "a depth of 6"),
         (described(4, 4, 3000, flags=LAYERED), "layers"),
     ],
 )

@@ -57,7 +57,7 @@ def agree(name, host, x, axis, **more):
     """True if `x`, our array with the values of `host`, reduces to NumPy's bits."""
     expected = expected_of(name, host, axis, **more)
     if expected is ValueError:
-        with pytest.raises(ValueError, match=f"{name} at least one element"):
+        with pytest.raises(ValueError, match=f"{name} needs at least one element"):
             getattr(xp, name)(x, axis=axis, **more)
         return True
     found = getattr(xp, name)(x, axis=axis, **more).numpy()

@@ -251,7 +251,9 @@ def cu_ctx_enable_peer_access(machine: Machine, peer: int, flags: int) -> None:
     context = machine.context()
     device = machine.contexts.get(peer).device
     if flags or device is context.device:
-        raise DriverFailure(INVALID_VALUE, "not a peer of the current device")
+        raise DriverFailure(
+            INVALID_VALUE, "the flags must be 0, and the peer must not be the current device"
+        )
     if not machine.peers.include(context.device, device):
         raise DriverFailure(PEER_ACCESS_UNSUPPORTED)
     if device in context.peers:

@@ -46,14 +46,19 @@ def _of(machine: Machine, function: int) -> _Prepared:
 def _put(machine: Machine, function: int, offset: int, data: bytes) -> None:
     prepared = _of(machine, function)
     if offset < 0 or offset + len(data) > MAX_PARAMETER_BYTES:
-        raise DriverFailure(INVALID_VALUE, f"{len(data)} bytes at {offset} of the arguments")
+        raise DriverFailure(
+            INVALID_VALUE,
+            f"{len(data)} bytes at offset {offset} pass the {MAX_PARAMETER_BYTES} of arguments",
+        )
     prepared.data[offset : offset + len(data)] = data
 
 
 @export("cuFuncSetBlockShape")
 def cu_func_set_block_shape(machine: Machine, function: int, x: int, y: int, z: int) -> None:
     if min(x, y, z) < 1:
-        raise DriverFailure(INVALID_VALUE, f"a block of {x}, {y}, {z} threads")
+        raise DriverFailure(
+            INVALID_VALUE, f"a block needs at least 1 thread in each dimension, not {x}, {y}, {z}"
+        )
     _of(machine, function).block = (x, y, z)
 
 
@@ -61,14 +66,18 @@ def cu_func_set_block_shape(machine: Machine, function: int, x: int, y: int, z: 
 def cu_func_set_shared_size(machine: Machine, function: int, size: int) -> None:
     prepared = _of(machine, function)
     if size > prepared.function.module.context.device.capability.shared_bytes_optin:
-        raise DriverFailure(INVALID_VALUE, f"{size} bytes of shared memory")
+        raise DriverFailure(
+            INVALID_VALUE, f"{size} bytes of shared memory are more than a block may have"
+        )
     prepared.shared_bytes = size
 
 
 @export("cuParamSetSize")
 def cu_param_set_size(machine: Machine, function: int, size: int) -> None:
     if size > MAX_PARAMETER_BYTES:
-        raise DriverFailure(INVALID_VALUE, f"{size} bytes of arguments")
+        raise DriverFailure(
+            INVALID_VALUE, f"a kernel takes at most {MAX_PARAMETER_BYTES} bytes, not {size}"
+        )
     _of(machine, function).size_bytes = size
 
 
@@ -85,7 +94,9 @@ def cu_param_setf(machine: Machine, function: int, offset: int, value: float) ->
 @export("cuParamSetv")
 def cu_param_setv(machine: Machine, function: int, offset: int, data: int, size: int) -> None:
     if size > MAX_PARAMETER_BYTES:
-        raise DriverFailure(INVALID_VALUE, f"{size} bytes of arguments")
+        raise DriverFailure(
+            INVALID_VALUE, f"a kernel takes at most {MAX_PARAMETER_BYTES} bytes, not {size}"
+        )
     need(data, size)
     _put(machine, function, offset, ctypes.string_at(data, size))
 
@@ -107,12 +118,14 @@ def cu_launch_grid_async(
     prepared = _of(machine, function)
     kernel = prepared.function.kernel
     if min(width, height) < 1:
-        raise DriverFailure(INVALID_VALUE, f"a grid of {width}, {height} blocks")
+        raise DriverFailure(
+            INVALID_VALUE, f"a grid needs at least 1 block in each dimension, not {width}, {height}"
+        )
     if prepared.size_bytes < kernel.parameter_size:
         raise DriverFailure(
             INVALID_VALUE,
-            f"kernel {kernel.name}: {prepared.size_bytes} bytes of arguments, "
-            f"not {kernel.parameter_size}",
+            f"kernel {kernel.name} takes {kernel.parameter_size} bytes of arguments, not "
+            f"{prepared.size_bytes}: call cuParamSetSize",
         )
     launch(
         machine,

@@ -75,7 +75,7 @@ def cu_device_get_by_pci_bus_id(machine: Machine, device: int, text: int) -> Non
     try:
         bus = int(parts[-2], 16)
     except (IndexError, ValueError):
-        raise DriverFailure(INVALID_VALUE, "not a PCI bus id") from None
+        raise DriverFailure(INVALID_VALUE, "the text is not a PCI bus id") from None
     put_i32(device, machine.device(bus - 1).ordinal)
 
 
@@ -127,7 +127,7 @@ _ATOMICS = (*[_INTEGER] * 8, _BITS, _BITS, _SUM, _NONE, _NONE)
 
 def _put_atomics(capabilities: int, operations: int, count: int) -> None:
     if not count:
-        raise DriverFailure(INVALID_VALUE, "no operations are given")
+        raise DriverFailure(INVALID_VALUE, "the list of operations is empty")
     need(operations, 4 * count)
     need(capabilities, 4 * count)
     for index in range(count):

@@ -160,7 +160,10 @@ def cu_launch_kernel_ex(
     c = structure_at(_LaunchConfig, config)
     is_cooperative = False
     if c.attribute_count > _MOST_ATTRIBUTES:
-        raise DriverFailure(INVALID_VALUE, f"{c.attribute_count} attributes of a launch")
+        raise DriverFailure(
+            INVALID_VALUE,
+            f"a launch has at most {_MOST_ATTRIBUTES} attributes, not {c.attribute_count}",
+        )
     for index in range(c.attribute_count):
         is_cooperative = _read_attribute(c.attributes + _ATTRIBUTE_BYTES * index, is_cooperative)
     _launch(
@@ -234,7 +237,7 @@ def cu_kernel_get_attribute(
 
 def _percentage(value: int) -> int:
     if not -1 <= value <= 100:
-        raise DriverFailure(INVALID_VALUE, f"a carveout of {value} per cent")
+        raise DriverFailure(INVALID_VALUE, f"a carveout is from -1 to 100 per cent, not {value}")
     return value
 
 

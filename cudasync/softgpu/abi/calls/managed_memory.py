@@ -33,7 +33,9 @@ _MOST_RANGES: Final = 1 << 20
 def cu_mem_alloc_managed(machine: Machine, address: int, size: int, flags: int) -> None:
     need(address)
     if flags not in (_GLOBAL, _HOST):
-        raise DriverFailure(INVALID_VALUE, "the flags must say global or host")
+        raise DriverFailure(
+            INVALID_VALUE, "the flags must be CU_MEM_ATTACH_GLOBAL or CU_MEM_ATTACH_HOST"
+        )
     put_u64(address, machine.memory.allocate_host(size, MemoryKind.MANAGED, flags).start)
 
 
@@ -66,7 +68,7 @@ def cu_mem_prefetch_async_v2(
 
 def _ranges(addresses: int, sizes: int, count: int) -> list[tuple[int, int]]:
     if not 0 < count <= _MOST_RANGES:
-        raise DriverFailure(INVALID_VALUE, f"a batch of {count} ranges")
+        raise DriverFailure(INVALID_VALUE, f"a batch has 1 to {_MOST_RANGES} ranges, not {count}")
     need(addresses, 8 * count)
     need(sizes, 8 * count)
     return [(get_u64(addresses + 8 * n), get_u64(sizes + 8 * n)) for n in range(count)]
@@ -75,12 +77,16 @@ def _ranges(addresses: int, sizes: int, count: int) -> list[tuple[int, int]]:
 def _locations(locations: int, starts: int, location_count: int, count: int) -> list[Location]:
     """The location of each range of a batch."""
     if not 0 < location_count <= min(count, _MOST_RANGES):
-        raise DriverFailure(INVALID_VALUE, f"{location_count} locations for {count} ranges")
+        raise DriverFailure(
+            INVALID_VALUE, f"a batch of {count} ranges cannot have {location_count} locations"
+        )
     need(locations, _LOCATION_BYTES * location_count)
     need(starts, 8 * location_count)
     begins = [get_u64(starts + 8 * index) for index in range(location_count)]
     if begins[0] or begins != sorted(set(begins)) or begins[-1] >= count:
-        raise DriverFailure(INVALID_VALUE, "the indices of the locations do not rise from 0")
+        raise DriverFailure(
+            INVALID_VALUE, "the indices of the locations must start at 0 and increase"
+        )
     each = [location_at(locations + _LOCATION_BYTES * index) for index in range(location_count)]
     return [each[sum(begin <= index for begin in begins) - 1] for index in range(count)]
 
@@ -147,12 +153,14 @@ def cu_stream_attach_mem_async(
     if found is None or found.is_freeing or not found.kind.is_managed:
         raise DriverFailure(INVALID_VALUE, f"{address:#x} is not managed memory")
     if size not in (0, found.size_bytes) or address != found.start:
-        raise DriverFailure(INVALID_VALUE, "memory is attached whole")
+        raise DriverFailure(INVALID_VALUE, "only a whole allocation can be attached to a stream")
     if flags not in (_GLOBAL, _HOST, _SINGLE):
         raise DriverFailure(INVALID_VALUE, f"unknown flags {flags:#x}")
     machine.streams.get(stream)
     if flags == _SINGLE and stream <= PER_THREAD_HANDLE:
-        raise DriverFailure(INVALID_VALUE, "memory cannot be attached to a default stream alone")
+        raise DriverFailure(
+            INVALID_VALUE, "CU_MEM_ATTACH_SINGLE needs a stream that is not a default stream"
+        )
 
 
 # Queries
@@ -161,10 +169,12 @@ def cu_stream_attach_mem_async(
 def _answer(machine: Machine, data: int, size: int, attribute: int, span: tuple[int, int]) -> None:
     need(data)
     if not size or size % 4:
-        raise DriverFailure(INVALID_VALUE, f"{size} bytes for an attribute")
+        raise DriverFailure(
+            INVALID_VALUE, f"the size of an attribute must be a multiple of 4, not {size}"
+        )
     if attribute != ACCESSED_BY:
         if size != 4:
-            raise DriverFailure(INVALID_VALUE, f"{size} bytes for a number of 4")
+            raise DriverFailure(INVALID_VALUE, f"the attribute has 4 bytes, not {size}")
         put_i32(data, machine.managed.attribute(*span, attribute))
         return
     found = machine.managed.accessed_by(*span)
@@ -192,7 +202,9 @@ def cu_mem_range_get_attributes(
     size: int,
 ) -> None:
     if not 0 < count <= _MOST_RANGES:
-        raise DriverFailure(INVALID_VALUE, f"{count} attributes are asked for")
+        raise DriverFailure(
+            INVALID_VALUE, f"a query is for 1 to {_MOST_RANGES} attributes, not {count}"
+        )
     need(data, 8 * count)
     need(data_sizes, 8 * count)
     need(attributes, 4 * count)
@@ -206,11 +218,15 @@ def cu_mem_get_location_info(
     machine: Machine, address: int, size: int, region: int, sample: int, locations: int
 ) -> None:
     if not 0 < region <= size or sample > region:
-        raise DriverFailure(INVALID_VALUE, f"regions of {region} in {size}, samples of {sample}")
+        raise DriverFailure(
+            INVALID_VALUE, f"{size} bytes cannot have regions of {region} and samples of {sample}"
+        )
     machine.managed.check(address, size)
     count = -(-size // region)
     if count > _MOST_RANGES:
-        raise DriverFailure(INVALID_VALUE, f"{count} regions")
+        raise DriverFailure(
+            INVALID_VALUE, f"a query is for at most {_MOST_RANGES} regions, not {count}"
+        )
     need(locations, _LOCATION_BYTES * count)
     for index in range(count):
         start = address + region * index

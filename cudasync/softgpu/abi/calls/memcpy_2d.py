@@ -52,7 +52,7 @@ def _place(memory: MemoryManager, end: _End, width: int, height: int) -> tuple[P
         raise DriverFailure(INVALID_VALUE, f"unknown memory type {end.kind}")
     pitch = end.pitch or width
     if pitch < end.x_bytes + width and height > 1:
-        raise DriverFailure(INVALID_VALUE, f"the pitch {pitch} is less than a row")
+        raise DriverFailure(INVALID_VALUE, f"the pitch {pitch} is less than the bytes of a row")
     base = end.host if end.kind == _HOST else end.device
     address = base + end.y * pitch + end.x_bytes
     span = (height - 1) * pitch + width if height and width else 0

@@ -93,7 +93,9 @@ _OPERATION_BYTES: Final = ctypes.sizeof(_Operation)
 def _stream(machine: Machine, handle: int) -> Stream:
     stream = machine.streams.get(handle)
     if stream.is_legacy:
-        raise DriverFailure(INVALID_VALUE, "a batch must not be on the legacy default stream")
+        raise DriverFailure(
+            INVALID_VALUE, "a batch cannot run on the legacy default stream: use another"
+        )
     return stream
 
 
@@ -142,14 +144,18 @@ def cu_memcpy_batch_async(
 ) -> None:
     found = _stream(machine, stream)
     if not 0 < attribute_count <= count <= _MOST_COPIES:
-        raise DriverFailure(INVALID_VALUE, f"{count} copies with {attribute_count} attributes")
+        raise DriverFailure(
+            INVALID_VALUE, f"a batch of {count} copies cannot have {attribute_count} attributes"
+        )
     for array in (targets, sources, sizes):
         need(array, 8 * count)
     need(attributes, _ATTRIBUTES_BYTES * attribute_count)
     need(starts, 8 * attribute_count)
     begins = [get_u64(starts + 8 * index) for index in range(attribute_count)]
     if begins[0] or begins != sorted(set(begins)) or begins[-1] >= count:
-        raise DriverFailure(INVALID_VALUE, "the indices of the attributes do not rise from 0")
+        raise DriverFailure(
+            INVALID_VALUE, "the indices of the attributes must start at 0 and increase"
+        )
     copies = []
     for index in range(count):
         which = sum(begin <= index for begin in begins) - 1
@@ -216,7 +222,7 @@ def _texel_bytes(machine: Machine, operands: tuple[_Operand, _Operand]) -> int:
         if each.kind == _ARRAY
     }
     if len(sizes) > 1:
-        raise DriverFailure(INVALID_VALUE, "the arrays have texels of two sizes")
+        raise DriverFailure(INVALID_VALUE, "the arrays must have texels of one size")
     return sizes.pop() if sizes else 1
 
 
@@ -236,7 +242,9 @@ def cu_memcpy_3d_batch_async(
 ) -> None:
     found = _stream(machine, stream)
     if not 0 < count <= _MOST_COPIES or flags:
-        raise DriverFailure(INVALID_VALUE, f"{count} copies with flags {flags:#x}")
+        raise DriverFailure(
+            INVALID_VALUE, f"a batch cannot have {count} copies with flags {flags:#x}"
+        )
     copies = []
     for index in range(count):
         operation = structure_at(_Operation, operations + _OPERATION_BYTES * index)

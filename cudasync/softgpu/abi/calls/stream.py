@@ -120,7 +120,10 @@ def cu_stream_get_ctx_v2(machine: Machine, stream: int, context: int, green: int
     found = machine.streams.get(stream)
     of = green_of(machine, found, stream)
     if of is not None and stream == PER_THREAD_HANDLE:
-        raise DriverFailure(INVALID_HANDLE, "a green context is current, and has no such stream")
+        raise DriverFailure(
+            INVALID_HANDLE,
+            "a green context has no per-thread default stream: use a stream of your own",
+        )
     offer_u64(green, 0 if of is None else of.handle)
     put_u64(context, found.context.handle)
 
@@ -143,14 +146,20 @@ _FLUSH = 1 << 30
 
 def _check_wait(address: int, flags: int, size_bytes: int) -> None:
     if flags & _FLUSH:
-        raise DriverFailure(NOT_SUPPORTED, "there are no remote writes to flush")
+        raise DriverFailure(NOT_SUPPORTED, "a flush of remote writes is not modelled")
     if flags & ~3 or address % size_bytes:
-        raise DriverFailure(INVALID_VALUE, f"a wait with flags {flags:#x} at {address:#x}")
+        raise DriverFailure(
+            INVALID_VALUE,
+            f"a wait has unknown flags {flags:#x} or a misaligned address {address:#x}",
+        )
 
 
 def _check_write(address: int, flags: int, size_bytes: int) -> None:
     if flags & ~1 or address % size_bytes:
-        raise DriverFailure(INVALID_VALUE, f"a write with flags {flags:#x} at {address:#x}")
+        raise DriverFailure(
+            INVALID_VALUE,
+            f"a write has unknown flags {flags:#x} or a misaligned address {address:#x}",
+        )
 
 
 @export("cuStreamWaitValue32")
@@ -265,7 +274,7 @@ def cu_stream_set_attribute(machine: Machine, stream: int, attribute: int, value
 def cu_stream_copy_attributes(machine: Machine, target: int, source: int) -> None:
     to, of = machine.streams.get(target), machine.streams.get(source)
     if to.context is not of.context:
-        raise DriverFailure(INVALID_HANDLE, "the streams differ in context")
+        raise DriverFailure(INVALID_HANDLE, "the streams belong to different contexts")
     to.priority = of.priority
     to.attributes = dict(of.attributes)
 

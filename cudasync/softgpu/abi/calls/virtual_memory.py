@@ -37,13 +37,15 @@ def _location(machine: Machine, properties: int) -> tuple[Location, int]:
     """The location of memory with these properties, and the handle types that it may have."""
     p = structure_at(AllocationProperties, properties)
     if p.allocation_type != _PINNED:
-        raise DriverFailure(INVALID_VALUE, f"allocation type {p.allocation_type}, not pinned")
+        raise DriverFailure(
+            INVALID_VALUE, f"the allocation type must be pinned, not {p.allocation_type}"
+        )
     if p.handle_types not in (_NO_HANDLE, _FILE_DESCRIPTOR):
         raise DriverFailure(NOT_SUPPORTED, "memory can only be exported as a file descriptor")
     if p.compression:
         raise DriverFailure(NOT_SUPPORTED, "compressed memory is not supported")
     if p.rdma:
-        raise DriverFailure(NOT_SUPPORTED, "no other device can read memory (GPUDirect RDMA)")
+        raise DriverFailure(NOT_SUPPORTED, "GPUDirect RDMA is not modelled")
     location = p.location.value
     location.device(machine.devices)
     return location, p.handle_types

@@ -24,7 +24,7 @@ def amend(module: ModuleType, _table: FunctionTable) -> None:
     for name in _ASKED_FIRST:
         setattr(module, name, _not_possible)
     for name in _REFUSED:
-        why = "CUB is compiled into CuPy for other devices; CuPy's own functions do the same"
+        why = "CuPy's CUB kernels are machine code for other devices: use CuPy's own functions"
         setattr(module, name, refusal(f"cupy.cuda.cub.{name}", why))
 
 

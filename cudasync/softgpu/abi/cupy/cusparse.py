@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
 _NEEDS_NO_LIBRARY: Final = ("get_build_version", "is_cuda_python_build")
-_WHY: Final = "of CUDA's libraries there are cuBLAS, cuFFT and cuRAND"
+_WHY: Final = "it has only cuBLAS, cuFFT and cuRAND of CUDA's libraries"
 
 
 def amend(module: ModuleType, _table: FunctionTable) -> None:

@@ -39,8 +39,8 @@ def ask(name: str, table: FunctionTable, version: Callable[[], int]) -> None:
     """Load the stand-in for a library; ImportError if the library is refused."""
     if name in REFUSED:
         raise ImportError(
-            f"{REFUSED[name]} is not supported by the software GPU: of CUDA's libraries there are "
-            "cuBLAS, cuFFT and cuRAND"
+            f"{REFUSED[name]} is not supported by the software GPU: it has only cuBLAS, cuFFT and "
+            "cuRAND of CUDA's libraries"
         )
     if name == "nvrtc":
         _find_nvrtc()

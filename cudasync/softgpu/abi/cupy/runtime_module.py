@@ -50,7 +50,7 @@ def lead(module: ModuleType, table: FunctionTable, compile_functions: Compile) -
     major = module.runtimeGetVersion() // 1000
     if major not in _MAJORS:
         raise ImportError(
-            f"this CuPy is built for CUDA {major}, which the software GPU does not know: "
+            f"this CuPy is built for CUDA {major}, which the software GPU does not support: "
             "install cupy-cuda12x or cupy-cuda13x"
         )
     runtime = Runtime(table, module.CUDARuntimeError)
@@ -99,8 +99,8 @@ def _exchange_capsules(
         signature = parse(text)
         if signature is None:
             raise ImportError(
-                f"this CuPy's {module.__name__}.{name} has a C signature that the software GPU "
-                f"does not know ({text}): install CuPy 13 or 14, or a newer cudasync"
+                f"this CuPy's {module.__name__}.{name} has an unknown C signature ({text}): "
+                "install CuPy 13 or 14, or a newer cudasync"
             )
         chosen.append((name, text, signature, _callable(name, signature, here)))
     shapes = [
@@ -130,7 +130,7 @@ def _callable(
         return refusal(name, "the software GPU does not model it")
     expected = re.sub(r".\+", "+", letters)
     if expected != signature.letters:
-        why = f"CuPy calls it as {signature.letters}, and what is known is {expected}"
+        why = f"its signature is {signature.letters}, not {expected} as expected"
         return refusal(name, f"{why}; install CuPy 13 or 14, or a newer cudasync")
     return _with_optional(call) if signature.optional else call
 

@@ -35,7 +35,9 @@ _SIGNATURE: Final = "cuuint64_t const *, unsigned int, char const *"
 @export("cudasyncBeginDeclared", signature=_SIGNATURE)
 def cudasync_begin_declared(machine: Machine, rows: int, count: int, op: int) -> None:
     if not machine.record:
-        raise DriverFailure(NOT_SUPPORTED, "launches are not recorded: CUDASYNC_CHECK is not 1")
+        raise DriverFailure(
+            NOT_SUPPORTED, "launches are not recorded: set CUDASYNC_CHECK=1 before the start"
+        )
     if count:
         need(rows)
     declared = []

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def _session(machine: Machine) -> Session:
     if machine.exploration is None:
-        raise DriverFailure(NOT_PERMITTED, "no exploration is under way")
+        raise DriverFailure(NOT_PERMITTED, "no exploration is running: begin one first")
     return machine.exploration
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def _check(machine: Machine) -> Check:
     if machine.check_under_way is None:
-        raise DriverFailure(NOT_PERMITTED, "no check is under way")
+        raise DriverFailure(NOT_PERMITTED, "no check is running: begin one first")
     return machine.check_under_way
 
 

@@ -31,7 +31,7 @@ def cudasync_schedule(machine: Machine, scheduler: int) -> None:
     if type(executor) is not Executor:
         raise DriverFailure(
             NOT_SUPPORTED,
-            "the threaded scheduler chooses no command, or a check or exploration is under way",
+            "the scheduler is threaded, or a check or exploration is running",
         )
     text = get_text(scheduler) if scheduler else ""
     try:

@@ -103,7 +103,7 @@ def cu_stream_get_capture_info(
 ) -> None:
     put_i32(status, _NONE)
     if edges and not nodes:
-        raise DriverFailure(INVALID_VALUE, "edge data is requested without nodes")
+        raise DriverFailure(INVALID_VALUE, "edge data needs an array of nodes as well")
     capture = machine.graphs.captures.of(machine.streams.get(stream))
     put_i32(status, _status(capture))
     if capture is None or capture.complaint:
@@ -114,7 +114,7 @@ def cu_stream_get_capture_info(
     offer_u64(graph, capture.graph.handle)
     tips = capture.tips[machine.streams.get(stream)]
     if nodes and not edges and any(edge != PLAIN for edge in tips.values()):
-        raise DriverFailure(LOSSY_QUERY, "edges have data, but no array for it was given")
+        raise DriverFailure(LOSSY_QUERY, "the edges have data: pass an array for it as well")
     handles = (ctypes.c_uint64 * max(1, len(tips)))(*(node.handle for node in tips))
     data = (ctypes.c_uint8 * max(8, 8 * len(tips)))()
     for index, edge in enumerate(tips.values()):
@@ -139,7 +139,7 @@ def cu_stream_update_capture_dependencies(
     found = machine.streams.get(stream)
     capture = machine.graphs.captures.of(found)
     if capture is None:
-        raise DriverFailure(ILLEGAL_STATE, f"{found.name} is not captured")
+        raise DriverFailure(ILLEGAL_STATE, f"{found.name} is not being captured")
     capture.check()
     if flags not in (_ADD, _SET):
         raise DriverFailure(INVALID_VALUE, f"unknown flags {flags:#x}")

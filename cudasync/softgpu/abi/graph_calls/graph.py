@@ -95,7 +95,7 @@ def cu_graph_get_edges(
 ) -> None:
     found = machine.graphs.get(graph).edges()
     if data and not sources:
-        raise DriverFailure(INVALID_VALUE, "edge data is requested without edges")
+        raise DriverFailure(INVALID_VALUE, "edge data needs arrays of nodes as well")
     if sources:
         put_edges(data, get_u64(count), [edge for _, _, edge in found])
     rows = [(source.handle, target.handle) for source, target, _ in found]
@@ -104,7 +104,7 @@ def cu_graph_get_edges(
 
 def _put_neighbours(found: Sequence[tuple[Node, Edge]], nodes: int, data: int, count: int) -> None:
     if data and not nodes:
-        raise DriverFailure(INVALID_VALUE, "edge data is requested without nodes")
+        raise DriverFailure(INVALID_VALUE, "edge data needs an array of nodes as well")
     if nodes:
         put_edges(data, get_u64(count), [edge for _, edge in found])
     put_list([nodes], count, [(node.handle,) for node, _ in found])

@@ -40,7 +40,7 @@ _MOST_GROUPS: Final = 1 << 10
 
 
 def _unknown(kind: int) -> DriverFailure:
-    return DriverFailure(INVALID_RESOURCE_TYPE, f"there is no resource of type {kind} here")
+    return DriverFailure(INVALID_RESOURCE_TYPE, f"there is no resource of type {kind} to query")
 
 
 def _of(context: Context, green: GreenContext | None, kind: int) -> Resource:
@@ -96,7 +96,7 @@ def cu_dev_sm_resource_split_by_count(
     need(group_count, 4)
     most = get_u32(group_count) if result else None
     if most == 0:
-        raise DriverFailure(INVALID_VALUE, "a split has at least one group")
+        raise DriverFailure(INVALID_VALUE, "a split needs at least one group")
     parts, rest = split_by_count(multiprocessors_at(whole), flags, least, most)
     if result:
         put_resources(result, parts)
@@ -117,7 +117,9 @@ def cu_dev_sm_resource_split(
 ) -> None:
     need_no_flags(flags)
     if not 0 < group_count <= _MOST_GROUPS:
-        raise DriverFailure(INVALID_VALUE, f"a split has no {group_count} groups")
+        raise DriverFailure(
+            INVALID_VALUE, f"a split has 1 to {_MOST_GROUPS} groups, not {group_count}"
+        )
     groups = groups_at(params, group_count)
     parts, rest = split(multiprocessors_at(whole), groups, is_real=bool(result))
     if result:
@@ -133,5 +135,7 @@ def cu_dev_resource_generate_desc(
 ) -> None:
     need(descriptor)
     if not 0 < count <= _MOST_GROUPS:
-        raise DriverFailure(INVALID_VALUE, f"a descriptor of {count} resources")
+        raise DriverFailure(
+            INVALID_VALUE, f"a descriptor has 1 to {_MOST_GROUPS} resources, not {count}"
+        )
     put_u64(descriptor, machine.green_contexts.describe(resources_at(resources, count)))

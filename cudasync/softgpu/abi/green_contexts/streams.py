@@ -27,7 +27,7 @@ def cu_green_ctx_stream_create(
     need(stream)
     found = machine.green_contexts.get(green)
     if flags != NON_BLOCKING:
-        raise DriverFailure(INVALID_VALUE, "a stream of a green context is NON_BLOCKING")
+        raise DriverFailure(INVALID_VALUE, "a stream of a green context must be NON_BLOCKING")
     put_u64(stream, machine.streams.create(flags, priority, found).handle)
 
 

@@ -94,7 +94,9 @@ def resource_at(address: int) -> Resource:
         config = raw.of.config
         return WorkQueueConfig(config.device, config.concurrency, config.scope)
     if raw.kind not in (SM, WORKQUEUE):
-        raise DriverFailure(INVALID_RESOURCE_TYPE, f"{raw.kind} is no type of a valid resource")
+        raise DriverFailure(
+            INVALID_RESOURCE_TYPE, f"{raw.kind} is not the type of a valid resource"
+        )
     if raw.mark != _MARK:
         raise DriverFailure(INVALID_VALUE, "the resource does not come from the driver")
     if raw.kind == WORKQUEUE:

@@ -20,7 +20,7 @@ def pack(function: Function, parameters: int, extra: int) -> bytes:
     if parameters:
         if extra:
             raise DriverFailure(
-                INVALID_VALUE, f"kernel {function.name}: arguments in both forms at once"
+                INVALID_VALUE, f"kernel {function.name}: give kernelParams or extra, not both"
             )
         return function.packing.pack(parameters)
     block = bytearray(function.kernel.parameter_size)
@@ -29,11 +29,11 @@ def pack(function: Function, parameters: int, extra: int) -> bytes:
         if len(data) > len(block):
             raise DriverFailure(
                 INVALID_VALUE,
-                f"kernel {function.name}: {len(data)} bytes of arguments, not {len(block)}",
+                f"kernel {function.name} takes {len(block)} bytes of arguments, not {len(data)}",
             )
         block[: len(data)] = data
     elif function.places:
-        raise DriverFailure(INVALID_VALUE, f"kernel {function.name}: no arguments")
+        raise DriverFailure(INVALID_VALUE, f"kernel {function.name} takes arguments: pass them")
     return bytes(block)
 
 
@@ -45,7 +45,7 @@ def _extra_buffer(extra: int) -> bytes:
         elif key == _BUFFER_SIZE:
             size = get_u64(get_u64(extra + 8))
         else:
-            raise DriverFailure(INVALID_VALUE, f"unknown launch parameter {key}")
+            raise DriverFailure(INVALID_VALUE, f"extra has the unknown key {key}")
         extra += 16
     if size:
         need(buffer, size)

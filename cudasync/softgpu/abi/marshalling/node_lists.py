@@ -32,7 +32,9 @@ def get_nodes(machine: Machine, address: int, count: int) -> list[Node]:
     if not count:
         return []
     if not address or not is_mapped(address, 8 * count):
-        raise DriverFailure(INVALID_VALUE, f"a list of {count} nodes at {address:#x}")
+        raise DriverFailure(
+            INVALID_VALUE, f"a list of {count} nodes cannot be at address {address:#x}"
+        )
     handles = (ctypes.c_uint64 * count).from_address(address)
     return [machine.graphs.node(handle) for handle in handles]
 
@@ -61,11 +63,13 @@ def put_list(addresses: Sequence[int], count: int, rows: Sequence[Sequence[int]]
         put_u64(count, len(rows))
         return
     if not all(addresses):
-        raise DriverFailure(INVALID_VALUE, "one of the lists is null and another is not")
+        raise DriverFailure(INVALID_VALUE, "either all lists are null or none")
     room = get_u64(count)
     for column, address in enumerate(addresses):
         if not is_mapped(address, 8 * room):
-            raise DriverFailure(INVALID_VALUE, f"there is no room for {room} at {address:#x}")
+            raise DriverFailure(
+                INVALID_VALUE, f"a list with room for {room} cannot be at address {address:#x}"
+            )
         handles = [row[column] for row in rows[:room]]
         listed = (ctypes.c_uint64 * len(handles))(*handles)
         need(address, 8 * room)
@@ -78,7 +82,7 @@ def put_edges(address: int, room: int, edges: Sequence[Edge]) -> None:
     """Write the data of edges; LOSSY_QUERY if edges have data and the caller has no list for it."""
     if not address:
         if any(edge != PLAIN for edge in edges):
-            raise DriverFailure(LOSSY_QUERY, "edges have data, but no array for it was given")
+            raise DriverFailure(LOSSY_QUERY, "the edges have data: pass an array for it as well")
         return
     for index, edge in enumerate(edges[:room]):
         data = bytes(edge).ljust(_EDGE_BYTES, b"\0")

@@ -222,12 +222,12 @@ def read_fill(machine: Machine, address: int, context: int) -> FillWork:
     word = params.word_bytes
     if word not in (1, 2, 4) or params.target % word:
         raise DriverFailure(
-            INVALID_VALUE, f"words of {word} bytes at {params.target:#x} cannot be set"
+            INVALID_VALUE, f"a memset cannot have words of {word} bytes at {params.target:#x}"
         )
     width, height = params.width, params.height
     row = width * word
     if height > 1 and params.pitch < row:
-        raise DriverFailure(INVALID_VALUE, "the pitch is less than a row")
+        raise DriverFailure(INVALID_VALUE, "the pitch is less than the bytes of a row")
     whole = row + max(0, height - 1) * params.pitch if row and height else 0
     return FillWork(
         machine.memory.place(params.target, whole),
@@ -292,7 +292,9 @@ def read_allocation(machine: Machine, address: int) -> AllocationWork:
     properties = ctypes.string_at(address, PROPERTIES_BYTES)
     kind, handles, location, ordinal = struct.unpack_from("<IIII", properties)
     if handles or not params.size_bytes:
-        raise DriverFailure(INVALID_VALUE, "a graph allocates bytes, and shares them with nobody")
+        raise DriverFailure(
+            INVALID_VALUE, "memory that a graph allocates cannot be shared with other processes"
+        )
     pool = machine.pools.like(kind, Location(location, ordinal))
     return machine.graphs.resources.allocation(params.size_bytes, pool, properties)
 
@@ -316,7 +318,9 @@ def read_batch(machine: Machine, address: int) -> BatchWork:
     """CUDA_BATCH_MEM_OP_NODE_PARAMS."""
     params = at(BatchParams, address)
     if not 0 < params.count <= _MOST_OPERATIONS:
-        raise DriverFailure(INVALID_VALUE, f"{params.count} operations")
+        raise DriverFailure(
+            INVALID_VALUE, f"a node has 1 to {_MOST_OPERATIONS} operations, not {params.count}"
+        )
     need(params.operations, params.count * OPERATION_BYTES)
     operations = ctypes.string_at(params.operations, params.count * OPERATION_BYTES)
     return batch(machine.memory, operations, context_of(machine, params.context), params.flags)

@@ -121,6 +121,6 @@ def put_text(address: int, capacity: int, text: str) -> None:
     """Write a C string, cut to `capacity` bytes with its terminator."""
     need(address, max(1, capacity))
     if capacity <= 0:
-        raise DriverFailure(INVALID_VALUE, "there is no room for the text")
+        raise DriverFailure(INVALID_VALUE, "the buffer has no room for the text")
     data = text.encode()[: capacity - 1] + b"\0"
     ctypes.memmove(address, data, len(data))

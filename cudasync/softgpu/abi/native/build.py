@@ -110,7 +110,9 @@ def _compile(
             command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
         )
         if done.returncode:
-            raise CudasyncError(f"{shlex.join(compiler)} does not compile it: {done.stderr[:2000]}")
+            raise CudasyncError(
+                f"{shlex.join(compiler)} failed to compile {soname}: {done.stderr[:2000]}"
+            )
         # In one step, so that a running program keeps the library that it has.
         fresh = folder / f".{soname}.{os.getpid()}"
         shutil.copy(made, fresh)
@@ -120,5 +122,5 @@ def _compile(
 def _quoted(path: Path) -> str:
     text = str(path)
     if any(letter in text for letter in "\"'\\\n"):
-        raise CudasyncError(f"{text}: a path with quotes cannot be compiled into the library")
+        raise CudasyncError(f"{text}: the path must not have quotes, backslashes or newlines")
     return text

@@ -110,7 +110,7 @@ static void fail(const char *what, const char *why) {
 
 static void *function_of_python(void *library, const char *name) {
     void *found = dlsym(library, name);
-    if (!found) fail("this libpython is of another kind than 3.11 to 3.14; it has no", name);
+    if (!found) fail("libpython is not of Python 3.11 to 3.14: it does not define", name);
     return found;
 }
 
@@ -149,7 +149,7 @@ static void start(void) {
         library = dlopen(LIBPYTHON, RTLD_NOW | RTLD_GLOBAL);
         if (!library)
             fail("libpython cannot be loaded; run `python -m cudasync native --libs DIR` again, "
-                 "with the Python that is to be used", dlerror());
+                 "with the Python that the program is to use", dlerror());
     }
     python.is_initialized = function_of_python(library, "Py_IsInitialized");
     python.ensure = function_of_python(library, "PyGILState_Ensure");
@@ -178,11 +178,11 @@ static void start(void) {
         "except ImportError as problem:\n"
         "    import os\n"
         "    sys.stderr.write(f'cudasync native: {problem}: run `python -m cudasync native --libs "
-        "DIR` again, with the Python that is to be used\\n')\n"
+        "DIR` again, with the Python that the program is to use\\n')\n"
         "    os._exit(2)\n"
         "start_native_program()\n");
     is_starting = 0;
-    if (failed) fail("the software GPU does not start", NULL);
+    if (failed) fail("the software GPU failed to start", NULL);
     pthread_atfork(NULL, NULL, in_forked_child);
     on_exit(end_process, NULL);
     if (is_ours) {
@@ -224,7 +224,7 @@ EXPORT record **const cudasync_native_records = &first;
 
 static record *keep(int kind, const void *a, const void *b, const void *c, uint64_t d, uint64_t e) {
     record *made = calloc(1, sizeof *made);
-    if (!made) fail("there is no memory for what the program registers", NULL);
+    if (!made) fail("no memory is left to register the program's kernels and variables", NULL);
     made->kind = kind;
     made->words[0] = (uint64_t)a;
     made->words[1] = (uint64_t)b;
@@ -277,7 +277,7 @@ static __thread int depth;
 
 EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes,
                                             void *stream) {
-    if (depth == DEEPEST) fail("launches are nested 64 deep in the arguments of launches", NULL);
+    if (depth == DEEPEST) fail("more than 64 launches are nested in arguments of launches", NULL);
     pushed[depth++] = (configuration){grid, block, shared_bytes, stream};
     return 0;
 }

@@ -41,7 +41,7 @@ enter_plain("__cudaInitModule", "p", cuda_init_module)
 def _place(machine: Machine, fat_binary: FatBinary) -> None:
     if len(machine.devices) > 1:
         end_process(
-            "the program has __managed__ variables, which lie on one device here: run it with "
+            "the program has __managed__ variables, which need a single device: run it with "
             "CUDASYNC_SOFTGPU_DEVICES=1"
         )
     modules = machine.modules

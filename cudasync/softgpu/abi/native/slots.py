@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
-_MISSING: Final = "it is no part of the software GPU's runtime library"
+_MISSING: Final = "the software GPU's runtime library does not have it"
 
 _callbacks: list[Any] = []
 _filled: set[int] = set()

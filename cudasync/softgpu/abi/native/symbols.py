@@ -35,12 +35,12 @@ def _place(
 ) -> int:
     """The address within a variable where a copy begins."""
     if direction not in allowed:
-        raise DriverFailure(_INVALID_DIRECTION, f"direction {direction} is not that of this copy")
+        raise DriverFailure(_INVALID_DIRECTION, f"direction {direction} does not fit this copy")
     variable = REGISTRATIONS.variable(machine, symbol)
     if offset + size > variable.size_bytes:
         raise DriverFailure(
             INVALID_VALUE,
-            f"{size} bytes at {offset} of {variable.name}, which has {variable.size_bytes}",
+            f"{size} bytes at offset {offset} pass the {variable.size_bytes} of {variable.name}",
         )
     return variable.start + offset
 

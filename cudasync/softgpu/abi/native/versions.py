@@ -28,7 +28,7 @@ def check_bindings() -> None:
     major = bindings.__version__.partition(".")[0]
     if major != str(MAJOR):
         raise CudasyncError(
-            f"the library serves CUDA {MAJOR}, and cuda-bindings is {bindings.__version__}: "
+            f"native programs need cuda-bindings for CUDA {MAJOR}, not {bindings.__version__}: "
             f'pip install "cuda-python=={MAJOR}.*"'
         )
 
@@ -43,7 +43,6 @@ def check_programs(wrappers: Iterable[int]) -> None:
         for entry in entries:
             if entry.is_ptx and entry.isa_major < _LEAST_ISA:
                 raise CudasyncError(
-                    f"the program has PTX ISA {entry.isa_major}, so it was built by a compiler "
-                    f"before CUDA {MAJOR}, whose runtime library is another: build it with the "
-                    f"nvcc of CUDA {MAJOR}"
+                    f"the program has PTX ISA {entry.isa_major} of a compiler before CUDA {MAJOR}: "
+                    f"build it with the nvcc of CUDA {MAJOR}"
                 )

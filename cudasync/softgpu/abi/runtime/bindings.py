@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _BINDINGS: Final = "cuda.bindings.runtime"
 _C_FUNCTIONS: Final = "cuda.bindings.cyruntime"
 _NEEDS_NO_DRIVER: Final = re.compile("cuda(Runtime|Driver)GetVersion|cudaGetError|getLocal|make_")
-_MISSING: Final = "of the runtime API only its core is here, beside all of the driver's"
+_MISSING: Final = "the software GPU has only the core of the runtime API: call the driver API"
 
 _api = ctypes.pythonapi
 _name_of = _api.PyCapsule_GetName

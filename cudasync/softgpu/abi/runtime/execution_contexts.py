@@ -51,7 +51,7 @@ def cuda_green_ctx_create(
 def cuda_execution_ctx_destroy(machine: Machine, context: int) -> None:
     green = machine.green_contexts.by_context.get(context)
     if green is None:
-        raise DriverFailure(INVALID_CONTEXT, "only a green context is destroyed")
+        raise DriverFailure(INVALID_CONTEXT, "only a green context can be destroyed")
     machine.green_contexts.destroy(green.handle)
 
 

@@ -119,8 +119,8 @@ def cuda_graph_add_node(machine: Machine, *arguments: int) -> int | None:
     if kind != _CONDITIONAL:
         raise DriverFailure(
             NOT_SUPPORTED,
-            f"cudaGraphAddNode makes conditional nodes here, and none of type {kind}: the "
-            "functions for one type of node are there",
+            f"cudaGraphAddNode is supported for conditional nodes only, not for type {kind}: call "
+            "the function for that type",
         )
     # The runtime has no contexts; the driver wants the context of the handle.
     copy = ctypes.create_string_buffer(ctypes.string_at(parameters, _NODE_BYTES), _NODE_BYTES)

@@ -155,7 +155,9 @@ def _fill(
 ) -> None:
     """Fill slice after slice, each with the number of rows in the pointer."""
     if extent.height > pointer.height and extent.depth > 1:
-        raise DriverFailure(INVALID_VALUE, f"{extent.height} rows in slices of {pointer.height}")
+        raise DriverFailure(
+            INVALID_VALUE, f"{extent.height} rows do not fit a slice of {pointer.height}"
+        )
     for slice_ in range(extent.depth):
         address = pointer.address + slice_ * pointer.pitch * pointer.height
         rows = (address, pointer.pitch, value & 0xFF, extent.width, extent.height)

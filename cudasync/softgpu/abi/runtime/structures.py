@@ -81,7 +81,7 @@ def driver_copy(machine: Machine, copy: Copy3D) -> CopyParams:
 def _texel_bytes(machine: Machine, *arrays: int) -> int:
     sizes = {machine.arrays.copied(each).shape.texel_bytes for each in arrays if each}
     if len(sizes) > 1:
-        raise DriverFailure(INVALID_VALUE, "the arrays have texels of two sizes")
+        raise DriverFailure(INVALID_VALUE, "the arrays must have texels of one size")
     return sizes.pop() if sizes else 1
 
 

@@ -213,7 +213,7 @@ class FunctionTable:
         `name` may be a symbol of the library, with its suffix; then it means that form.
         """
         if not name:
-            raise DriverFailure(INVALID_VALUE, "no function name")
+            raise DriverFailure(INVALID_VALUE, "the function name is empty")
         if not name.startswith("cu") or name not in self._symbols:
             raise DriverFailure(NOT_FOUND, f"{name} is not a function of the driver")
         self.asked.add((name, version))

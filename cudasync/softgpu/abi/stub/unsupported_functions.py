@@ -13,28 +13,28 @@ from typing import Final
 NEVER_NEEDED: Final = (
     (
         r"cuDestroyExternal|cuExternalMemoryGet|cu(Signal|Wait)ExternalSemaphores",
-        "it takes an imported object, and nothing can be imported",
+        "it takes an imported object, and the software GPU imports none",
     ),
     (
         r"cuGraph(Exec)?(Add)?ExternalSemaphores",
-        "it takes an imported semaphore, and nothing can be imported",
+        "it takes an imported semaphore, and the software GPU imports none",
     ),
-    (r"cuMulticast(Add|Bind|Unbind)", "it takes a multicast object, and there are none"),
+    (r"cuMulticast(Add|Bind|Unbind)", "it takes a multicast object, and the software GPU has none"),
     (
         r"cuGraphics(?!.*Register(Image|Buffer|OutputSurface|VideoSurface))|cuEGLStream.*Frame|"
         r"cuEGLStream.*Disconnect|cuGL(Map|Unmap|SetBuffer|Unregister)",
-        "it takes a graphics resource, and there are none",
+        "it takes a graphics resource, and the software GPU has none",
     ),
     (
         r"cuCheckpointOperationComplete|cuCoredumpDeregister|cuLogsUnregister|"
         r"cuDeviceUnregisterAsync|cuLogicalEndpoint(?!Create|IdReserve|GetLimits)|"
         r"cuTensorMapReplaceAddress",
-        "it takes an object that only a refused function makes",
+        "it takes an object that only an unsupported function makes",
     ),
     (
         r"cuProfilerInitialize|cuGLInit|cuGLCtxCreate|cuGLRegisterBufferObject|"
         r"cuLaunchCooperativeKernelMultiDevice",
-        "CUDA has taken it out of use",
+        "CUDA has withdrawn it",
     ),
 )
 """By pattern, at the start of a name: why no program reaches the function."""
@@ -44,30 +44,30 @@ REFUSED: Final = (
     (r"cuMulticast", "multicast objects are not modelled"),
     (
         r"cuMemGetHandleForAddressRange",
-        "memory is handed out by handles of allocations and pools",
+        "memory is exported by handles of allocations and pools only",
     ),
     (
         r"cuImportExternal|cuDeviceGetNvSciSync|cuFlushGPUDirectRDMA",
-        "there are no other devices and interfaces to share memory with",
+        "memory cannot be shared with other devices and interfaces",
     ),
     (
         r"cuGL|cuEGL|cuVDPAU|cuGraphics|cuEventCreateFromEGLSync",
-        "there is no graphics to work together with",
+        "graphics APIs are not modelled",
     ),
-    (r"cuCheckpoint", "a process cannot be checkpointed"),
-    (r"cuCoredump", "a fault is a sentence in cuGetErrorString; there are no core dumps"),
-    (r"cuLogs", "what the driver has to say is in cuGetErrorString; there is no log"),
-    (r"cuLogicalEndpoint|cuDeviceGet(Fabric|Clique)", "there is no fabric between devices"),
-    (r"cuDeviceRegisterAsync", "there is nothing to notify of"),
-    (r"cuMemBatchDecompress", "there is no engine that decompresses"),
+    (r"cuCheckpoint", "checkpoints of a process are not modelled"),
+    (r"cuCoredump", "there are no core dumps: cuGetErrorString describes a fault"),
+    (r"cuLogs", "there is no log: cuGetErrorString has the driver's messages"),
+    (r"cuLogicalEndpoint|cuDeviceGet(Fabric|Clique)", "a fabric between devices is not modelled"),
+    (r"cuDeviceRegisterAsync", "the software GPU has no events to notify a program of"),
+    (r"cuMemBatchDecompress", "a decompression engine is not modelled"),
     (r"cuMemMapArray", "sparse arrays are not modelled"),
     (r"cuOccupancyMax(ActiveClusters|PotentialCluster)", "thread block clusters are not modelled"),
-    (r"cuCtxGetExecAffinity", "a context cannot be bound to a part of the device"),
-    (r"cuCtxResetPersisting", "no part of the cache is set aside to persist"),
-    (r"cuStreamBeginRecapture", "a capture makes a graph or adds to one, and never replaces it"),
-    (r"cuLibraryGetManaged", "managed variables are taken for variables like others"),
-    (r"cuLibraryGetUnifiedFunction", "device code has no functions that the host can call"),
-    (r"cuStream(Begin|End).*Cig", "there is no graphics to capture for"),
+    (r"cuCtxGetExecAffinity", "execution affinity is not modelled"),
+    (r"cuCtxResetPersisting", "a persisting L2 cache is not modelled"),
+    (r"cuStreamBeginRecapture", "a capture makes or extends a graph, and cannot replace one"),
+    (r"cuLibraryGetManaged", "managed variables are treated as ordinary device variables"),
+    (r"cuLibraryGetUnifiedFunction", "unified functions are not modelled"),
+    (r"cuStream(Begin|End).*Cig", "graphics APIs are not modelled, so no capture is for one"),
 )
 """By pattern, at the start of a name: the missing feature."""
 

@@ -18,7 +18,7 @@ def _array(machine: Machine, handle: int, offset: int) -> End:
     array = machine.arrays.copied(handle)
     if array.shape.height or array.shape.depth:
         raise DriverFailure(
-            INVALID_VALUE, "an array of rows is copied with cuMemcpy2D or cuMemcpy3D"
+            INVALID_VALUE, "an array with a height is copied with cuMemcpy2D or cuMemcpy3D"
         )
     return array.end(offset)
 

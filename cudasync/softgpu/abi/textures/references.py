@@ -65,7 +65,7 @@ def cu_param_set_tex_ref(machine: Machine, function: int, unit: int, reference: 
     machine.modules.function(function)
     machine.references.get(reference)
     if unit != -1:
-        raise DriverFailure(INVALID_VALUE, f"the unit is CU_PARAM_TR_DEFAULT, not {unit}")
+        raise DriverFailure(INVALID_VALUE, f"the unit must be CU_PARAM_TR_DEFAULT, not {unit}")
 
 
 # The resource of a reference
@@ -97,7 +97,10 @@ def cu_tex_ref_set_address(
     found = machine.references.get(reference)
     skipped = address % TEXTURE_ALIGNMENT
     if skipped and not offset:
-        raise DriverFailure(INVALID_VALUE, f"{address:#x} is not aligned for a texture")
+        raise DriverFailure(
+            INVALID_VALUE,
+            f"{address:#x} is not a multiple of {TEXTURE_ALIGNMENT}: pass an offset pointer",
+        )
     resource = None
     if address and size:
         what = found.format, found.channels
@@ -131,7 +134,7 @@ def cu_tex_ref_get_mipmapped_array(machine: Machine, mipmap: int, reference: int
 def cu_tex_ref_get_address(machine: Machine, address: int, reference: int) -> None:
     resource = machine.references.get(reference).resource
     if resource is None or not resource.address:
-        raise DriverFailure(INVALID_VALUE, "the reference is of no memory")
+        raise DriverFailure(INVALID_VALUE, "the reference is not bound to linear memory")
     put_u64(address, resource.address)
 
 

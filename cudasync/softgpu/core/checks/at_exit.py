@@ -40,5 +40,7 @@ def _summarise(machine: Machine, check: Check) -> None:
     try:
         check.finish()
     except DriverFailure as failure:
-        sys.stderr.write(f"cudasync check: work left undone failed: {failure.detail}\n")
+        sys.stderr.write(
+            f"cudasync check: work that was still enqueued at exit failed: {failure.detail}\n"
+        )
     sys.stderr.write(f"cudasync check: {check.findings.summary()}\n")

@@ -94,7 +94,7 @@ class CheckingExecutor(Executor):
         except DriverFailure as failure:
             if failure.code == ILLEGAL_STATE and "sync" in self.kinds:
                 access = Access("the host", "wait", call_site())
-                missing = "missing: what ends the wait, enqueued before the host waits for it"
+                missing = "missing: the command that ends the wait, enqueued before the host waits"
                 self.findings.add(Finding("sync", failure.detail, [access], missing=missing))
             raise
         with self.lock:
@@ -181,4 +181,4 @@ def _of_trap(command: KernelLaunch) -> tuple[str, str]:
     asks = any("%envreg2" in each.text for function in functions for each in function.body)
     if command.workspace is not None or not asks:
         return "", ""
-    return "sync", "missing: a cooperative launch, which gives the grid its barrier"
+    return "sync", "missing: a cooperative launch, which a grid-wide barrier needs"

@@ -124,7 +124,7 @@ class Findings:
             for kind in KINDS
             if any(f.kind == kind for f in self._found.values())
         ]
-        more = f", {self.left_out} more not told" if self.left_out else ""
+        more = f", {self.left_out} more not reported" if self.left_out else ""
         more += f", {self.suppressed} suppressed" if self.suppressed else ""
         more += f"; not checked: {len(self.not_checked)}" if self.not_checked else ""
         return (", ".join(counts) or "nothing") + f" found{more}"
@@ -150,6 +150,6 @@ def _pattern(line: str) -> tuple[str, str]:
     kind, colon, pattern = line.partition(":")
     if not colon or kind not in (*KINDS, "*") or not pattern:
         raise DriverFailure(
-            INVALID_VALUE, f"{line!r} is no suppression: write KIND:PATTERN, as in race:*relax*"
+            INVALID_VALUE, f"{line!r} is not a suppression: write KIND:PATTERN, as in race:*relax*"
         )
     return kind, pattern.strip()

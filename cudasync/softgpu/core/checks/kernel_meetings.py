@@ -29,34 +29,34 @@ def finding_of(command: KernelLaunch, told: Told) -> Finding:
     if told.missed is not None:
         return _of_missed(command, told, here, block)
     if told.members is not None:
-        text = f"a thread of {kernel} meets lanes that it is none of"
-        missing = "missing: the thread's own bit in the mask; name exactly those who come there"
+        text = f"a thread of {kernel} is not in its own member mask"
+        missing = "missing: the thread's own bit in the mask; name exactly the lanes that arrive"
         members = f"members {told.members:#010x}"
         return Finding("sync", text, [_verb(here, "meeting")], members, missing)
     if told.shuffled:
-        text = f"a thread of {kernel} uses what it read of a lane that was not there"
+        text = f"a thread of {kernel} uses a value from a lane that did not take part"
         shuffle = at_line(command, "shuffle", told.shuffled, who)
         missing = (
-            "missing: the lane that is read, in the mask and at the shuffle; or a use of the "
-            "result by those alone who have read of one that is there"
+            "missing: the source lane, in the mask and at the shuffle; or a use of the result "
+            "only by threads whose source lane takes part"
         )
         return Finding("sync", text, [shuffle, _verb(here, "use")], "", missing)
     if told.other_line:
         text = f"threads of a block of {kernel} wait at two different barriers"
         others = at_line(command, "wait", told.other_line)
         missing = (
-            f"missing: one {_BLOCK} that all threads of the block come to; in a branch it is "
-            "allowed only where all threads take the same way"
+            f"missing: one {_BLOCK} that all threads of the block reach; a branch may contain a "
+            "barrier only if all threads take the same path"
         )
         return Finding("sync", text, [others, here], "", missing)
     all_ = prod(plan.block)
     text = (
-        f"a barrier of {kernel} opens for {told.come} of a block's {all_} threads: the others "
-        "have ended, or end without it"
+        f"a barrier of {kernel} completes with {told.come} of a block's {all_} threads: the "
+        "others exit without reaching it"
     )
     missing = (
-        f"missing: threads that have nothing to do, at {_BLOCK}: let them go round the work and "
-        "not return"
+        f"missing: idle threads at {_BLOCK}: put the work, not the barrier, into the branch, and "
+        "do not return early"
     )
     return Finding("sync", text, [at_line(command, "wait", told.line)], f"block {block}", missing)
 
@@ -69,7 +69,7 @@ def _of_missed(command: KernelLaunch, told: Told, here: Access, block: Dim3) -> 
     other = f"thread {place(index, command.plan.block)} of block {block}"
     accesses = [here]
     if not missed.other_line:
-        text = f"{name} of {command.describe()} names a lane that ends without coming there"
+        text = f"{name} of {command.describe()} names a lane that exits without reaching it"
     else:
         what = _BLOCK if missed.other is None else name_of(missed.other)
         text = f"{name} of {command.describe()} names a lane that waits at {what}"
@@ -78,9 +78,9 @@ def _of_missed(command: KernelLaunch, told: Told, here: Access, block: Dim3) -> 
         "sync",
         text,
         accesses,
-        f"members {missed.members:#010x}, of which {other} (lane {missed.absent}) does not come",
-        "missing: a mask of those alone who come (__ballot_sync before the branch), or the call "
-        "where all that it names come",
+        f"members {missed.members:#010x}: {other} (lane {missed.absent}) does not arrive",
+        "missing: a mask of only the lanes that arrive (__ballot_sync before the branch), or the "
+        "call at a place that all named lanes reach",
     )
 
 

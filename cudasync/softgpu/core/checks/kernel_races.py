@@ -52,8 +52,8 @@ class ThreadWatch(CheckedWatch):
             raise self._races.raised
         if self._races is not None and self._races.gave_up:
             self._findings.pass_over(
-                f"race of {self._command.describe()} between its blocks, from some moment on: "
-                "atomics and fences handed on more than is kept account of"
+                f"race between blocks of {self._command.describe()}, for the rest of the launch: "
+                "it has more atomics and fences than the check can track"
             )
         return super().failure(function)
 
@@ -63,7 +63,7 @@ class ThreadWatch(CheckedWatch):
         name = self._command.function.name
         where = "shared" if race.offset is not None else "global"
         what = (
-            f"a copy of cp.async and {_thread(sides[1])}"
+            f"a cp.async copy and {_thread(sides[1])}"
             if race.is_copy
             else f"{_thread(sides[0])} and {_thread(sides[1])}"
         )
@@ -104,17 +104,17 @@ def _thread(access: Access) -> str:
 def _missing(race: ThreadRace) -> str:
     if race.is_copy:
         return (
-            "missing: cp.async.wait_group or wait_all (__pipeline_wait_prior) by the thread that "
-            "copies, before the barrier behind which the data is used"
+            "missing: cp.async.wait_group or wait_all (__pipeline_wait_prior) by the copying "
+            "thread, before the barrier that precedes the use"
         )
     if race.is_one_warp:
         return (
-            "missing: __syncwarp() between the two, or __syncthreads() where other warps take "
-            "part: lanes of a warp need not keep step"
+            "missing: __syncwarp() between the two, or __syncthreads() if other warps take part: "
+            "lanes of a warp need not run in lockstep"
         )
     if race.first.block == race.second.block:
         return "missing: __syncthreads() between the two, or atomics for both"
     return (
-        "missing: atomics for both; or a flag, written behind __threadfence() and read before one; "
-        "or a barrier of the grid (a cooperative launch); or two launches"
+        "missing: atomics for both; or a flag, written after __threadfence() and read before one; "
+        "or a grid-wide barrier (a cooperative launch); or two launches"
     )

@@ -76,14 +76,18 @@ class Leaks:
             if not (allocation.is_of_library or allocation.is_freeing or allocation in self._old):
                 access = Access(allocation.kind.value, "allocation", allocation.made_at)
                 text = f"{allocation.size_bytes} bytes of {allocation.kind.value} are never freed"
-                yield Finding("leak", text, [access], missing="missing: the call that frees it")
+                yield Finding(
+                    "leak", text, [access], missing="missing: the call that frees the memory"
+                )
         for what, table in self._tables.items():
             sites: dict[int, str] = table.sites  # type: ignore[attr-defined]
             for handle, site in sites.items():
                 if handle in table.objects and not self._has_owner(table.objects[handle]):
                     access = Access(what, "creation", site)
                     text = f"{what} is never destroyed"
-                    yield Finding("leak", text, [access], missing="missing: the call that ends it")
+                    yield Finding(
+                        "leak", text, [access], missing="missing: the call that destroys it"
+                    )
 
     def _has_owner(self, item: object) -> bool:
         """True for a library's module, which ends with its library."""

@@ -123,9 +123,9 @@ class CheckedMemory:
             end = each.offset + each.size_bytes - 1
             which = f"bytes {each.offset} to {end}" if each.size_bytes > 1 else f"byte {end}"
             of = "the block's shared memory" if each.is_shared else "the thread's local memory"
-            text = f"{access.what} reads {room} memory that nobody has written"
-            missing = "missing: a write on each way that leads there"
-            missing += ", with a barrier behind it" if each.is_shared else ""
+            text = f"{access.what} reads {room} memory that was never written"
+            missing = "missing: a write on every path to the read"
+            missing += ", with a barrier after it" if each.is_shared else ""
             where = f"{which} of {of}, {thread}"
             self._findings.add(Finding("init", text, [access], where, missing))
 
@@ -176,8 +176,10 @@ class CheckedMemory:
             return
         for allocation, start, end in self._pieces(ranges):
             for low, high in self._holes(allocation, start, end)[:1]:
-                text = f"{access.what} reads memory that nobody has written"
-                missing = "write it first: a memset, a copy, or a kernel that is ordered before"
+                text = f"{access.what} reads memory that was never written"
+                missing = (
+                    "missing: a memset, a copy or a kernel that writes it, ordered before the read"
+                )
                 where = _where(allocation, low, high)
                 self._findings.add(Finding("init", text, [access], where, missing))
 
@@ -241,14 +243,16 @@ def _race(first: Touch, second: Touch, allocation: Allocation, low: int, high: i
 
 def _missing(one: Access, two: Access) -> str:
     if two.what == "the host":
-        return f"missing: synchronize {one.stream}, or an event behind the {one.verb}, before this"
+        return f"missing: a wait for {one.stream}, or for an event recorded after the {one.verb}"
     if one.what == "the host":
-        return f"missing: let the host finish before the {two.verb} is enqueued"
+        return f"missing: the end of the host's {one.verb}, before the {two.verb} is enqueued"
     if one.stream == two.stream:
-        return f"missing: an edge between the two nodes of {one.stream}, or memory for each"
+        return (
+            f"missing: an edge between the two nodes of {one.stream}, or memory of its own for each"
+        )
     return (
-        f"missing: an event recorded in {one.stream} behind the {one.verb}, for which {two.stream} "
-        f"waits before the {two.verb}; or a wait of the host between the two calls"
+        f"missing: an event recorded in {one.stream} after the {one.verb}, and a wait of "
+        f"{two.stream} for it before the {two.verb}; or a wait of the host between the two calls"
     )
 
 

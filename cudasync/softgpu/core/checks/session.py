@@ -42,16 +42,16 @@ class Check:
         wrong = sorted(asked - set(KINDS))
         if wrong or not asked:
             problem = (
-                f"unknown check {', '.join(map(repr, wrong))}" if wrong else "no check is given"
+                f"unknown check {', '.join(map(repr, wrong))}" if wrong else "no check is named"
             )
             raise DriverFailure(INVALID_VALUE, f"{problem}: choose from {', '.join(KINDS)}")
         executor = machine.executor
         if isinstance(executor, CheckingExecutor):
-            raise DriverFailure(NOT_PERMITTED, "a check is under way already")
+            raise DriverFailure(NOT_PERMITTED, "another check is running: end that one first")
         if type(executor) is not Executor:
             raise DriverFailure(
                 NOT_SUPPORTED,
-                "checks need a scheduler that runs one command at a time, such as fifo",
+                "a check needs one command at a time: choose the scheduler fifo or seed=N",
             )
         self._machine = machine
         self.findings = Findings(suppressions, most, tell=tell)

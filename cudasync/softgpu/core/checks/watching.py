@@ -91,12 +91,12 @@ class LaunchWatching(Watching):
         """Why this launch is not checked, or its threads are not; "" if they are."""
         if not command.function.kernel.sees_threads:
             return (
-                "its module has an instruction that only the plain lowering knows, which runs "
-                "threads one by one: reads and writes of global memory are seen, and nothing else"
+                "its module has an instruction that only the plain lowering supports, so only "
+                "reads and writes of global memory are seen"
             )
         if not is_watched:
             size = f"{self.most_bytes >> 30} GiB"
-            return f"more than {size} are allocated, or it cannot be compiled to be recorded"
+            return f"more than {size} are allocated, or no recording variant of it compiles"
         return ""
 
     def _synchronises(self, module: Module) -> bool:

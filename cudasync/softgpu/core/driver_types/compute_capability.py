@@ -58,8 +58,8 @@ class Capability:
         if not runs[found[3]]:
             raise DriverFailure(
                 NO_BINARY_FOR_GPU,
-                f"the text is for {found[0]}, and the device has compute capability {self} "
-                "(CUDASYNC_SOFTGPU_CC)",
+                f"the PTX is for {found[0]}, and the device has compute capability {self}: compile "
+                "for that, or set CUDASYNC_SOFTGPU_CC",
             )
 
 

@@ -51,7 +51,7 @@ class Location(NamedTuple):
                 raise DriverFailure(INVALID_VALUE, f"there is no NUMA node {self.number}")
             return None
         if self.kind != DEVICE:
-            raise DriverFailure(INVALID_VALUE, f"no place for memory: location type {self.kind}")
+            raise DriverFailure(INVALID_VALUE, f"memory cannot be at location type {self.kind}")
         if not 0 <= self.number < len(devices):
             raise DriverFailure(INVALID_DEVICE, f"there is no device {self.number}")
         return devices[self.number]

@@ -107,7 +107,7 @@ class SharedPages:
     def enter(self, number: int) -> int:
         """Take a slot and mark the memory with this number as existing."""
         if not self._free_slots:
-            raise DriverFailure(OUT_OF_MEMORY, f"{_SLOTS} allocations are shared already")
+            raise DriverFailure(OUT_OF_MEMORY, f"a process shares at most {_SLOTS} allocations")
         slot = self._free_slots.pop()
         self._write(slot, number)
         return slot

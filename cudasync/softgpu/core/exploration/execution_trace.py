@@ -34,10 +34,9 @@ if TYPE_CHECKING:
 
 
 # The advice that makes an engine repeatable.
-_SERIAL: Final = '; with cs.Engine("serial"), or CUDASYNC_ENGINE=serial, it does not'
+_SERIAL: Final = ': use cs.Engine("serial"), or CUDASYNC_ENGINE=serial'
 _ENGINES_THREADS: Final = (
-    "the engine waits for devices, and issues ops that come after host ops, on threads of its own, "
-    "and who is first is chance" + _SERIAL
+    "threads of the engine wait for devices and issue ops, in an order that is chance" + _SERIAL
 )
 
 
@@ -98,8 +97,10 @@ class Run:
     def polled(self) -> None:
         """The calling thread queried unfinished work, and another command was run."""
         self._seen[self._caller()] = (1 << self._count) - 1
-        who = "the engine asks" if is_through_engine() else f"it asks at {call_site()}"
-        what = f"{who} whether work is done, and when that is could be any time"
+        who = (
+            "the engine queries" if is_through_engine() else f"the program queries at {call_site()}"
+        )
+        what = f"{who} whether work is done, and the answer depends on time"
         self.doubts[what + _SERIAL * is_through_engine()] = None
 
     def begins_op(self, site: str) -> None:
@@ -126,7 +127,7 @@ class Run:
             else:
                 self._others += 1
             if self._others > 1:
-                self.doubts["several threads call the driver, and who is first is chance"] = None
+                self.doubts["several threads call the driver, in an order that is chance"] = None
             if self._has_ours and len(self._seen) > 1:
                 self.doubts[_ENGINES_THREADS] = None
         return thread

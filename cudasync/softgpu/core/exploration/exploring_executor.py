@@ -122,7 +122,7 @@ class ExploringExecutor(Executor):
         if step is Step.ELSEWHERE:
             self._changed.wait_for(lambda: command.is_done, _PATIENCE_S)
             if not command.is_done:
-                self.run.doubts["a host function takes long, so that its end is chance"] = None
+                self.run.doubts["a host function takes so long that its end is chance"] = None
         if not is_choice and step is Step.YIELDED:
             return step
         if not is_choice:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.exploration.partial_order_reduction import Key
     from cudasync.softgpu.core.machine import Machine
 
-_DIVERGED: Final = "it does not do the same in every run"
+_DIVERGED: Final = "the program makes other choices from run to run"
 
 
 class Session:
@@ -29,10 +29,10 @@ class Session:
     def __init__(self, machine: Machine, replay: str = "") -> None:
         executor = machine.executor
         if isinstance(executor, ExploringExecutor):
-            raise DriverFailure(NOT_PERMITTED, "an exploration is under way already")
+            raise DriverFailure(NOT_PERMITTED, "another exploration is running: end that one first")
         if type(executor) is not Executor:
             raise DriverFailure(
-                NOT_SUPPORTED, "the threaded scheduler does not choose the next command"
+                NOT_SUPPORTED, "an exploration needs the scheduler fifo or seed=N, not threads"
             )
         order = _keys(replay)
         self._machine = machine
@@ -110,7 +110,10 @@ def _keys(text: str) -> list[Key]:
     for word in text.split():
         stream, dot, place = word.partition(".")
         if not (dot and stream.isdecimal() and place.isdecimal()):
-            raise DriverFailure(INVALID_VALUE, f"{word!r} is no step of an order")
+            raise DriverFailure(
+                INVALID_VALUE,
+                f"{word!r} is not a step of an order: give the order as it was printed",
+            )
         name = int(stream), int(place)
         found.append((*name, turns.get(name, 0)))
         turns[name] = turns.get(name, 0) + 1

@@ -34,7 +34,7 @@ def payload_of(entry: Entry) -> bytes:
     if not entry.flags & (_LZ4 | _ZSTANDARD):
         return entry.payload
     if entry.size_bytes > _MOST_BYTES:
-        raise _damaged(f"an entry claims {entry.size_bytes} bytes")
+        raise _damaged(f"an entry has the impossible size of {entry.size_bytes} bytes")
     try:
         if entry.flags & _LZ4:
             return lz4_blocks.unpack(entry.payload, entry.size_bytes)

@@ -35,12 +35,12 @@ def unpack(block: bytes, size_bytes: int) -> bytes:
         count, at = _length(block, token & _FULL, at + 2)
         count += _LEAST_MATCH
         if not 0 < distance <= len(out):
-            raise DamagedBlock(f"there is nothing {distance} bytes back")
+            raise DamagedBlock(f"a match starts {distance} bytes back, before the first byte")
         if count > size_bytes - len(out):
             raise DamagedBlock("the match is too long")
         _repeat(out, distance, count)
     if len(out) != size_bytes:
-        raise DamagedBlock(f"it has {len(out)} bytes, and {size_bytes} are said")
+        raise DamagedBlock(f"it has {len(out)} bytes, not {size_bytes} as its header says")
     return bytes(out)
 
 

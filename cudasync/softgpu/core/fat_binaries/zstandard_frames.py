@@ -33,7 +33,7 @@ def unpack(frame: bytes, size_bytes: int) -> bytes:
     """The `size_bytes` bytes of a frame; DamagedFrame, or NoDecoder."""
     found = decoder()(frame, size_bytes)
     if len(found) != size_bytes:
-        raise DamagedFrame(f"it has {len(found)} bytes, and {size_bytes} are said")
+        raise DamagedFrame(f"it has {len(found)} bytes, not {size_bytes} as its header says")
     return found
 
 
@@ -77,7 +77,7 @@ def of_system() -> Decoder:
         room = ctypes.create_string_buffer(max(1, size))
         count = call(room, size, frame, len(frame))
         if is_error(count):
-            raise DamagedFrame("libzstd does not unpack it")
+            raise DamagedFrame("libzstd cannot decompress it")
         return room.raw[:count]
 
     return decode

@@ -65,10 +65,11 @@ class Captures:
         asked = _mode(mode)
         if stream.is_legacy:
             raise DriverFailure(
-                STREAM_CAPTURE_UNSUPPORTED, "the legacy default stream cannot be captured"
+                STREAM_CAPTURE_UNSUPPORTED,
+                "the legacy default stream cannot be captured: use another",
             )
         if stream.capture is not None:
-            raise DriverFailure(ILLEGAL_STATE, f"{stream.name} is captured already")
+            raise DriverFailure(ILLEGAL_STATE, f"{stream.name} is being captured already")
         made = graph is None
         capture = Capture(stream, asked, Graph() if graph is None else graph, owns_graph=made)
         self.active.append(capture)
@@ -93,22 +94,26 @@ class Captures:
         """End a capture and return its graph; DriverFailure if there is no graph or no capture."""
         capture = stream.capture
         if not isinstance(capture, Capture):
-            raise DriverFailure(ILLEGAL_STATE, f"{stream.name} is not captured")
+            raise DriverFailure(ILLEGAL_STATE, f"{stream.name} is not being captured")
         if capture.origin is not stream:
             capture.fail(
                 DriverFailure(
-                    STREAM_CAPTURE_UNMATCHED, f"the capture began on {capture.origin.name}"
+                    STREAM_CAPTURE_UNMATCHED,
+                    f"end the capture on {capture.origin.name}, where it began",
                 )
             )
         if capture.thread != get_ident() and capture.mode is not Mode.RELAXED:
-            raise DriverFailure(STREAM_CAPTURE_WRONG_THREAD, "another thread began the capture")
+            raise DriverFailure(
+                STREAM_CAPTURE_WRONG_THREAD,
+                "another thread began the capture: end it there, or capture in RELAXED mode",
+            )
         unjoined = None if capture.complaint else capture.unjoined()
         self.forget(capture)
         capture.check()
         if unjoined is not None:
             raise DriverFailure(
                 STREAM_CAPTURE_UNJOINED,
-                f"{unjoined.name} has work that {stream.name} does not wait for",
+                f"{stream.name} must wait for an event recorded after the work in {unjoined.name}",
             )
         return capture.graph
 
@@ -138,7 +143,8 @@ class Captures:
         capture = stream.capture
         if isinstance(capture, LegacyGuard):
             raise DriverFailure(
-                STREAM_CAPTURE_IMPLICIT, "a blocking stream of the context is captured"
+                STREAM_CAPTURE_IMPLICIT,
+                "the legacy default stream waits for a stream that is being captured",
             )
         return capture if isinstance(capture, Capture) else None
 
@@ -156,11 +162,18 @@ class Captures:
         if captured is None:
             return False
         if captured.capture.is_over:
-            raise DriverFailure(CAPTURED_EVENT, "the event's capture has ended")
+            raise DriverFailure(
+                CAPTURED_EVENT,
+                "the event was recorded in a capture that has ended: record it again",
+            )
         captured.capture.check()
         if stream.is_legacy:
-            invalidate([captured.capture], "the legacy default stream would have joined it")
-            raise DriverFailure(STREAM_CAPTURE_IMPLICIT, "the legacy default stream cannot join")
+            invalidate(
+                [captured.capture], "the legacy default stream waited for an event of the capture"
+            )
+            raise DriverFailure(
+                STREAM_CAPTURE_IMPLICIT, "the legacy default stream cannot join a capture"
+            )
         self._join(captured.capture, stream, captured.tips)
         return True
 
@@ -194,7 +207,7 @@ class Captures:
     def refuse_graph(self, graph: Graph, what: str) -> None:
         """Called for an operation on a graph that is forbidden during a capture into it."""
         if any(capture.graph is graph for capture in self.active.copy()):
-            raise DriverFailure(INVALID_VALUE, f"a graph that is captured into cannot be {what}")
+            raise DriverFailure(INVALID_VALUE, f"a graph cannot be {what} during a capture into it")
 
     def refuse_context(
         self, context: Context, what: str, green: GreenContext | None = None

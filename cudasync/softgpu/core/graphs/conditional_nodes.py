@@ -200,7 +200,8 @@ class Decision(Command):
         if chosen is not None:
             if self.round >= _MOST_ROUNDS:
                 raise DriverFailure(
-                    LAUNCH_TIMEOUT, f"{self.describe()} has gone round {self.round} times"
+                    LAUNCH_TIMEOUT,
+                    f"{self.describe()} has run its body {self.round} times: the loop does not end",
                 )
             self.follow(self, chosen)
         return Step.DONE
@@ -217,7 +218,9 @@ def check_size(kind: int, size: int) -> None:
     """INVALID_VALUE for an invalid number of bodies of a conditional node."""
     allowed = {0: size in (1, 2), 1: size == 1, 2: 0 < size <= _MOST_BODIES}
     if not allowed.get(kind, False):
-        raise DriverFailure(INVALID_VALUE, f"a conditional node of type {kind}, {size} bodies")
+        raise DriverFailure(
+            INVALID_VALUE, f"a conditional node of type {kind} cannot have {size} bodies"
+        )
 
 
 _MOST_BODIES: Final = 1 << 16
@@ -237,5 +240,6 @@ def check_bodies(graph: Graph) -> None:
                 for inside in body.everything():
                     if inside.work.kind not in IN_BODIES:
                         raise DriverFailure(
-                            NOT_SUPPORTED, f"{inside.work.describe()} in a conditional node"
+                            NOT_SUPPORTED,
+                            f"a conditional node cannot contain {inside.work.describe()}",
                         )

@@ -125,7 +125,8 @@ class GraphExec:
                 if not self.flags & _AUTO_FREE:
                     raise DriverFailure(
                         INVALID_VALUE,
-                        f"not freed since the last launch: {memory.allocation.describe()}",
+                        "free it before the next launch, or set AUTO_FREE: "
+                        + memory.allocation.describe(),
                     )
                 memory.give_back()
                 waits = () if self.last is None else (self.last,)

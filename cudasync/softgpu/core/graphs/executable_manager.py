@@ -56,16 +56,20 @@ class Executables:
             if flags & ~(_AUTO_FREE | _UPLOAD | _DEVICE_LAUNCH | _NODE_PRIORITY):
                 raise DriverFailure(INVALID_VALUE, f"unknown flags {flags:#x}")
             if flags & _DEVICE_LAUNCH:
-                raise DriverFailure(NOT_SUPPORTED, "kernels cannot launch graphs")
+                raise DriverFailure(
+                    NOT_SUPPORTED, "kernels cannot launch graphs: launch the graph from the host"
+                )
             self._machine.graphs.captures.refuse_graph(graph, "instantiated")
             if any(len(memory.holders) > 1 for memory in allocated_by(graph)):
                 raise DriverFailure(
-                    INVALID_VALUE, "one executable allocates the same memory already"
+                    INVALID_VALUE,
+                    "a graph that allocates memory has one executable at a time: destroy the other",
                 )
             unused = [c for c in graph.conditions if not c.is_used]
             if unused:
                 raise DriverFailure(
-                    INVALID_VALUE, f"no node uses the conditional handle {unused[0].handle:#x}"
+                    INVALID_VALUE,
+                    f"no conditional node uses the handle {unused[0].handle:#x}: add the node",
                 )
             check_bodies(graph)
             made = GraphExec(self._executor, graph, flags)
@@ -95,7 +99,9 @@ class Executables:
         """The executable's copy of a node."""
         found = executable.nodes.get(handle)
         if found is None:
-            raise DriverFailure(INVALID_VALUE, "the executable was not made from the node's graph")
+            raise DriverFailure(
+                INVALID_VALUE, "the executable was not instantiated from the node's graph"
+            )
         return found
 
     def update(self, executable: GraphExec, graph: Graph) -> None:
@@ -109,7 +115,10 @@ class Executables:
         with self._machine.graphs.lock:
             node = self.own_node(executable, handle)
             if work.kind != node.work.kind:
-                raise DriverFailure(INVALID_VALUE, f"the node is a {node.work.kind.name} node")
+                raise DriverFailure(
+                    INVALID_VALUE,
+                    f"the node is a {node.work.kind.name} node, not a {work.kind.name} node",
+                )
             work = with_attributes_of(node.work, work)
             result = compared_alone(node.work, work)
             if result is not UpdateResult.SUCCESS:
@@ -122,7 +131,9 @@ class Executables:
         with self._machine.graphs.lock:
             node = self.own_node(executable, handle)
             if not isinstance(node.work, ChildWork):
-                raise DriverFailure(INVALID_VALUE, f"the node is a {node.work.kind.name} node")
+                raise DriverFailure(
+                    INVALID_VALUE, f"the node is a {node.work.kind.name} node, not a child graph"
+                )
             try:
                 executable.update(graph, node.work.graph)
             except UpdateRefused as refusal:
@@ -133,7 +144,7 @@ class Executables:
         """Enable or disable a node (None: neither); return whether it is enabled."""
         node = self.own_node(executable, handle)
         if node.work.kind not in CAN_BE_DISABLED:
-            raise DriverFailure(INVALID_VALUE, f"a {node.work.kind.name} node is always enabled")
+            raise DriverFailure(INVALID_VALUE, f"a {node.work.kind.name} node cannot be disabled")
         if value is not None:
             node.is_enabled = value
         return node.is_enabled

@@ -113,21 +113,23 @@ class Graph:
         if source is target:
             raise DriverFailure(INVALID_VALUE, "a node cannot depend on itself")
         if source in target.dependencies:
-            raise DriverFailure(INVALID_VALUE, "the dependency is there already")
+            raise DriverFailure(INVALID_VALUE, "the graph has this dependency already")
         source.dependents[target] = target.dependencies[source] = edge
 
     def _check(self, source: Node, target: Node, edge: Edge) -> None:
         if source.graph is not self or source not in self.nodes:
-            raise DriverFailure(INVALID_VALUE, "the dependency is a node of another graph")
+            raise DriverFailure(INVALID_VALUE, "the dependency belongs to another graph")
         from_port, to_port, kind = edge
         kernels = source.work.kind == target.work.kind == 0
         if kind > 1 or from_port > 2 or to_port or ((kind or from_port) and not kernels):
-            raise DriverFailure(INVALID_VALUE, f"no such edge between such nodes: {edge}")
+            raise DriverFailure(
+                INVALID_VALUE, f"nodes of these types cannot have an edge with this data: {edge}"
+            )
 
     def disconnect(self, source: Node, target: Node, edge: Edge = PLAIN) -> None:
         """Remove an edge; INVALID_VALUE if there is none."""
         if target.graph is not self or target.dependencies.get(source) != edge:
-            raise DriverFailure(INVALID_VALUE, "there is no such dependency")
+            raise DriverFailure(INVALID_VALUE, "the graph has no such dependency")
         del target.dependencies[source]
         del source.dependents[target]
 

@@ -136,7 +136,10 @@ class GraphManager:
         """The node of a clone that was made from `node`."""
         found = clone.twins.get(node.handle)
         if found is None or found not in found.graph.nodes:
-            raise DriverFailure(INVALID_VALUE, "the graph is no clone of the node's, or lost it")
+            raise DriverFailure(
+                INVALID_VALUE,
+                "the graph is not a clone of the node's graph, or the node's clone was removed",
+            )
         return found
 
     # Nodes and edges
@@ -154,7 +157,8 @@ class GraphManager:
         _refuse_memory_nodes(graph, "a child that is a copy")
         if conditions_of(graph):
             raise DriverFailure(
-                INVALID_VALUE, "a graph with conditional nodes cannot be a child that is a copy"
+                INVALID_VALUE,
+                "a graph with conditional nodes cannot be copied into a child graph node",
             )
         return ChildWork(graph.copy()[0])
 
@@ -195,7 +199,10 @@ class GraphManager:
         """Set a node's parameters; its type cannot change."""
         with self.lock:
             if work.kind != node.work.kind:
-                raise DriverFailure(INVALID_VALUE, f"the node is a {node.work.kind.name} node")
+                raise DriverFailure(
+                    INVALID_VALUE,
+                    f"the node is a {node.work.kind.name} node, not a {work.kind.name} node",
+                )
             before = node.work.graphs
             for inside in before:
                 self._forget(inside)
@@ -216,7 +223,7 @@ class GraphManager:
         """Capture into an existing graph."""
         before = dict(tips)
         if any(node.graph is not graph for node in before):
-            raise DriverFailure(INVALID_VALUE, "a dependency is a node of another graph")
+            raise DriverFailure(INVALID_VALUE, "a dependency belongs to another graph")
         self.captures.begin_to(stream, mode, graph, before)
 
     def end_capture(self, stream: Stream) -> Graph:

@@ -71,7 +71,7 @@ class Resources:
         condition = self._conditions.get(handle)
         if condition.is_used or condition not in graph.conditions:
             raise DriverFailure(
-                INVALID_VALUE, "the handle has a node already, or is of another graph"
+                INVALID_VALUE, "the handle has a node already, or belongs to another graph"
             )
         condition.is_used = True
         bodies = tuple(Graph() for _ in range(size))
@@ -106,7 +106,9 @@ class Resources:
         """The work of a node that frees the memory of an allocation node."""
         found = self._machine.memory.find(address)
         if found is None or found.keeper is None or found.start != address:
-            raise DriverFailure(INVALID_VALUE, f"{address:#x} is not allocated by a graph")
+            raise DriverFailure(
+                INVALID_VALUE, f"{address:#x} is not the start of memory that a graph allocates"
+            )
         check_free(graph, found.keeper)
         return FreeWork(found.keeper)
 

@@ -102,7 +102,7 @@ class Use:
     def reset(self, attribute: int, value: int) -> None:
         """Reset a high-water mark."""
         if attribute not in (1, 3) or value:
-            raise DriverFailure(INVALID_VALUE, "only high-water marks can be set, and to 0")
+            raise DriverFailure(INVALID_VALUE, "only high-water marks can be set, and only to 0")
         with self._executor.lock:
             if attribute == 1:
                 self.used_high = self.used
@@ -171,7 +171,9 @@ class GraphMemory:
     def give_back(self) -> None:
         """Called when a free is enqueued; INVALID_VALUE if the program does not have it."""
         if not self.is_out:
-            raise DriverFailure(INVALID_VALUE, f"not allocated now: {self.allocation.describe()}")
+            raise DriverFailure(
+                INVALID_VALUE, f"the memory is not allocated now: {self.allocation.describe()}"
+            )
         self.is_out = False
 
     def release(self) -> None:
@@ -304,5 +306,5 @@ def check_free(graph: Graph, memory: GraphMemory) -> None:
     """INVALID_VALUE if a graph already frees the memory."""
     if any(isinstance(n.work, FreeWork) and n.work.memory is memory for n in graph.nodes):
         raise DriverFailure(
-            INVALID_VALUE, f"the graph frees it already: {memory.allocation.describe()}"
+            INVALID_VALUE, f"another node of the graph frees {memory.allocation.describe()}"
         )

@@ -127,7 +127,8 @@ class Capture:
         elif captured is None:
             self.fail(
                 DriverFailure(
-                    STREAM_CAPTURE_ISOLATION, f"{stream.name} would wait for work outside"
+                    STREAM_CAPTURE_ISOLATION,
+                    f"{stream.name} would wait for work outside the capture",
                 )
             )
         elif captured.capture is not self:
@@ -137,10 +138,12 @@ class Capture:
 
     def _refuse_merge(self, captured: CapturedRecord) -> NoReturn:
         if captured.capture.is_over:
-            self.fail(DriverFailure(CAPTURED_EVENT, "the event's capture has ended"))
+            self.fail(
+                DriverFailure(CAPTURED_EVENT, "the event was recorded in a capture that has ended")
+            )
         if not captured.capture.complaint:
-            captured.capture.complaint = "it would have been merged with another"
-        self.fail(DriverFailure(STREAM_CAPTURE_MERGE, "the event is of another capture"))
+            captured.capture.complaint = "it would have been merged with another capture"
+        self.fail(DriverFailure(STREAM_CAPTURE_MERGE, "the event was recorded in another capture"))
 
     def refuse(self, what: str) -> NoReturn:
         """Invalidate the capture with STREAM_CAPTURE_UNSUPPORTED."""

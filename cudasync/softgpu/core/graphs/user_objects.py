@@ -51,7 +51,9 @@ class UserObject:
         with self._lock:
             self._check(references)
             if references > self.references:
-                raise DriverFailure(INVALID_VALUE, "more references are released than exist")
+                raise DriverFailure(
+                    INVALID_VALUE, "more references are released than the object has"
+                )
             self.references -= references
             is_last = not self.references
         if is_last:
@@ -77,7 +79,8 @@ class UserObjects:
         """A new user object, with references that the program holds."""
         if flags != 1 or not destructor or not 0 < references < 1 << 31:
             raise DriverFailure(
-                INVALID_VALUE, "a destructor, references and NO_DESTRUCTOR_SYNC are needed"
+                INVALID_VALUE,
+                "a user object needs a destructor, a reference and the flag NO_DESTRUCTOR_SYNC",
             )
         made = UserObject(pointer, destructor, references, self._handles.discard)
         self._handles.add(made.handle, made)
@@ -96,7 +99,7 @@ def retain(graph: Graph, thing: UserObject, references: int, flags: int) -> None
 def release(graph: Graph, thing: UserObject, references: int) -> None:
     """Drop references that a graph holds."""
     if not 0 < references <= graph.user_objects.get(thing, 0):
-        raise DriverFailure(INVALID_VALUE, "the graph does not hold so many references")
+        raise DriverFailure(INVALID_VALUE, "the graph does not hold as many references")
     graph.user_objects[thing] -= references
     if not graph.user_objects[thing]:
         del graph.user_objects[thing]

@@ -54,7 +54,7 @@ class GreenContexts:
         resources = self._descriptors.get(descriptor)
         if resources[0].ordinal != device.ordinal:
             raise DriverFailure(
-                INVALID_DEVICE, f"the resources are of device {resources[0].ordinal}"
+                INVALID_DEVICE, f"the resources belong to device {resources[0].ordinal}"
             )
         made = GreenContext(self._machine.retain_primary(device), resources)
         self._all.add(made.handle, made)
@@ -88,24 +88,27 @@ class GreenContexts:
 def _check_together(resources: Sequence[Resource]) -> None:
     """DriverFailure for resources that cannot form one descriptor."""
     if not resources:
-        raise DriverFailure(INVALID_VALUE, "a descriptor is made of at least one resource")
+        raise DriverFailure(INVALID_VALUE, "a descriptor needs at least one resource")
     if len({each.ordinal for each in resources}) > 1:
-        raise DriverFailure(INVALID_RESOURCE_CONFIGURATION, "the resources are of several devices")
+        raise DriverFailure(
+            INVALID_RESOURCE_CONFIGURATION, "the resources belong to several devices"
+        )
     parts = [each for each in resources if isinstance(each, Multiprocessors)]
     if len({(part.origin, part.granularity.alignment) for part in parts}) > 1:
         raise DriverFailure(
-            INVALID_RESOURCE_CONFIGURATION, "multiprocessors of one descriptor are of one split"
+            INVALID_RESOURCE_CONFIGURATION,
+            "the multiprocessors of a descriptor must come from one split",
         )
     if sum(part.count for part in parts) > sum(part.mask for part in parts).bit_count():
-        raise DriverFailure(INVALID_RESOURCE_CONFIGURATION, "a multiprocessor is there twice")
+        raise DriverFailure(INVALID_RESOURCE_CONFIGURATION, "a multiprocessor appears twice")
     for kind in (WorkQueueConfig, WorkQueue):
         if sum(isinstance(each, kind) for each in resources) > 1:
             raise DriverFailure(
-                INVALID_RESOURCE_CONFIGURATION, "a descriptor has one work queue at most"
+                INVALID_RESOURCE_CONFIGURATION, "a descriptor has at most one work queue"
             )
     for each in resources:
         if isinstance(each, WorkQueueConfig) and (each.concurrency < 1 or each.scope not in SCOPES):
             raise DriverFailure(
                 INVALID_VALUE,
-                f"a work queue for {each.concurrency} streams of scope {each.scope}",
+                f"a work queue cannot have {each.concurrency} streams of scope {each.scope}",
             )

@@ -57,17 +57,19 @@ def split_by_count(
     if whole.origin != QUERIED:
         raise DriverFailure(
             INVALID_RESOURCE_CONFIGURATION,
-            "parts of a split are split again only as the resource of a green context",
+            "a part of a split can be split again only as the resource of a green context",
         )
     if not 0 <= least <= whole.count:
-        raise DriverFailure(INVALID_VALUE, f"a part of {least} multiprocessors of {whole.count}")
+        raise DriverFailure(
+            INVALID_VALUE, f"a part needs 0 to {whole.count} multiprocessors, not {least}"
+        )
     granularity = _lowered(whole.granularity, flags)
     size = max(granularity.least, _rounded_up(least, granularity.alignment))
     groups = whole.count // size
     if not groups:
         raise DriverFailure(
             INVALID_RESOURCE_CONFIGURATION,
-            f"a part has at least {size} multiprocessors, and there are {whole.count}",
+            f"a part needs at least {size} multiprocessors, and only {whole.count} are given",
         )
     if most_groups is not None:
         groups = min(groups, most_groups)
@@ -96,7 +98,7 @@ def split(
     INVALID_RESOURCE_CONFIGURATION for one that does not fit this whole.
     """
     if not groups:
-        raise DriverFailure(INVALID_VALUE, "a split has at least one group")
+        raise DriverFailure(INVALID_VALUE, "a split needs at least one group")
     left, sizes = whole.count, []
     for number, group in enumerate(groups):
         unit = _unit(whole, group)
@@ -105,7 +107,7 @@ def split(
         if size > left or (is_real and size < unit):
             raise DriverFailure(
                 INVALID_RESOURCE_CONFIGURATION,
-                f"group {number} wants {max(size, unit)} multiprocessors, and {left} are left",
+                f"group {number} needs {max(size, unit)} multiprocessors, and {left} are left",
             )
         sizes.append(size)
         left -= size
@@ -116,11 +118,14 @@ def _unit(whole: Multiprocessors, group: Group) -> int:
     most = whole.granularity.most_coscheduled
     for asked in (group.coscheduled, group.preferred):
         if asked % 2 or not 0 <= asked <= most:
-            raise DriverFailure(INVALID_VALUE, f"{asked} multiprocessors scheduled together")
+            raise DriverFailure(
+                INVALID_VALUE,
+                f"{asked} multiprocessors are co-scheduled: give an even number from 0 to {most}",
+            )
     if group.flags & _LOCALITY_DOMAIN:
-        raise DriverFailure(INVALID_RESOURCE_CONFIGURATION, "the device has no domains of locality")
+        raise DriverFailure(INVALID_RESOURCE_CONFIGURATION, "the device has no locality domains")
     if group.flags & ~BACKFILL:
-        raise DriverFailure(INVALID_VALUE, f"unknown flags of a group {group.flags:#x}")
+        raise DriverFailure(INVALID_VALUE, f"a group has unknown flags {group.flags:#x}")
     if group.flags & BACKFILL:
         return 2
     return group.coscheduled or whole.granularity.alignment
@@ -129,12 +134,13 @@ def _unit(whole: Multiprocessors, group: Group) -> int:
 def _check_size(whole: Multiprocessors, group: Group, size: int, unit: int) -> None:
     if group.count % 2 or not 0 <= group.count <= whole.count:
         raise DriverFailure(
-            INVALID_VALUE, f"a group of {group.count} multiprocessors of {whole.count}"
+            INVALID_VALUE,
+            f"a group needs an even count of multiprocessors to {whole.count}, not {group.count}",
         )
     if size % unit:
         raise DriverFailure(
             INVALID_RESOURCE_CONFIGURATION,
-            f"{size} multiprocessors are no multiple of {unit} that are scheduled together",
+            f"{size} multiprocessors are not a multiple of the {unit} that are co-scheduled",
         )
 
 

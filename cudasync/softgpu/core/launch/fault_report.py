@@ -65,7 +65,7 @@ def failure_of(
         text += f", thread{'s' * (len(fault.threads) > 1)} {named}"
         text += f" and {more} more" if more > 0 else ""
     if fault.kind is FaultKind.TIMEOUT:
-        text += "; CUDASYNC_SOFTGPU_BUDGET says how much a launch may do"
+        text += "; set CUDASYNC_SOFTGPU_BUDGET to allow a launch more instructions"
     elif fault.kind is FaultKind.STOPPED:
         text += f"; {stop_reason or AFTER_INTERRUPT}"
     if fault.size_bytes:
@@ -89,7 +89,7 @@ def _whereabouts(address: int, memory: MemoryManager) -> str:
     table = memory.table_of(address)
     inside = table.find(address)
     if inside is not None:
-        state = "in" if inside.is_live else "in not yet live"
+        state = "in" if inside.is_live else "in not yet allocated"
         return f"{state} {inside.describe()}"
     nearest = table.nearest(address)
     freed = table.find_freed(address)

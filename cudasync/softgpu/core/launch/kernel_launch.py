@@ -155,7 +155,7 @@ class KernelLaunch(Command):
             return self.function.kernel.start(launch)
         except MemoryError:
             raise DriverFailure(
-                OUT_OF_MEMORY, f"kernel {self.function.name}: no memory for its blocks"
+                OUT_OF_MEMORY, f"kernel {self.function.name}: no memory is left for its blocks"
             ) from None
         except Exception as problem:
             # The first launch makes the machine code.
@@ -208,7 +208,9 @@ def launch(
     COOPERATIVE_LAUNCH_TOO_LARGE.
     """
     if function.module.context is not stream.context:
-        raise DriverFailure(INVALID_HANDLE, "the kernel and the stream differ in context")
+        raise DriverFailure(
+            INVALID_HANDLE, "the kernel and the stream belong to different contexts"
+        )
     plan = function.plan
     if plan is None or plan.shape != (*grid, *block, dynamic_shared_bytes):
         check_shape(function, grid, block, dynamic_shared_bytes)
@@ -295,7 +297,9 @@ def best_block(function: Function, limit: int, shared_of: Callable[[int], int]) 
 def spare_shared(function: Function, blocks: int, threads: int) -> int:
     """The dynamic shared memory left for each of `blocks` resident blocks of a multiprocessor."""
     if blocks < 1 or not 0 < threads <= function.kernel.max_threads:
-        raise DriverFailure(INVALID_VALUE, f"{blocks} blocks of {threads} threads")
+        raise DriverFailure(
+            INVALID_VALUE, f"{function.name} cannot have {blocks} blocks of {threads} threads"
+        )
     if resident_blocks(function, threads, 0) < blocks:
         return 0
     has = function.module.context.device.capability

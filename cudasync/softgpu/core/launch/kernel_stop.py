@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # How long a kernel may still run after an interrupt, a reset or the end of the process.
 GRACE_S: Final = 1.0
-AFTER_INTERRUPT: Final = "it had not ended a second after Ctrl-C"
+AFTER_INTERRUPT: Final = "it was still running a second after Ctrl-C"
 AT_RESET: Final = "its device was reset"
 AT_END: Final = "the process ended"
 

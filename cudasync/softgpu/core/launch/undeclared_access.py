@@ -57,7 +57,7 @@ _DONE = {
     Touch.READ: "read",
     Touch.READ_FIRST: "read before this launch has written it",
 }
-_PAST = "Name what is used in reads= and writes="
+_PAST = "Name the memory in reads= and writes="
 _PAST_LAUNCH = f"{_PAST}, or give the kernel a view of all that it uses."
 _NARROW = {
     True: "Name it in writes= as well, or wrap the argument in InOut(...) instead of In(...).",

@@ -44,7 +44,10 @@ def link_objects(containers: Sequence[bytes], capability: Capability) -> bytes:
         if not _is_device_runtime(container)
     ]
     if not texts:
-        raise DriverFailure(INVALID_IMAGE, "the program's relocatable device code has no files")
+        raise DriverFailure(
+            INVALID_IMAGE,
+            "the program has relocatable device code, but no file of it was registered",
+        )
     try:
         return link(texts, runtime=True)
     except LinkError as problem:

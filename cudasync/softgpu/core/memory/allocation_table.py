@@ -121,7 +121,7 @@ class AllocationTable:
         if start is None:
             raise DriverFailure(
                 OUT_OF_MEMORY,
-                f"{size_bytes} bytes asked for, {self.arena.used_bytes} of "
+                f"{size_bytes} bytes requested, {self.arena.used_bytes} of "
                 f"{self.arena.size_bytes} in use",
             )
         return self._enter(start, size_bytes, kind, context, live=live)

@@ -95,9 +95,11 @@ def place_of(memory: MemoryManager, end: End, box: Box) -> Place:
         raise DriverFailure(INVALID_VALUE, f"unknown memory type {end.kind}")
     row, slice_bytes = strides(end, box)
     if row < end.x_bytes + box.width and box.height * box.depth > 1:
-        raise DriverFailure(INVALID_VALUE, f"the pitch {row} is less than a row")
+        raise DriverFailure(INVALID_VALUE, f"the pitch {row} is less than the bytes of a row")
     if slice_bytes < row * (end.y + box.height) and box.depth > 1:
-        raise DriverFailure(INVALID_VALUE, f"the height {end.height} is less than a slice")
+        raise DriverFailure(
+            INVALID_VALUE, f"the height {end.height} is less than the rows of a slice"
+        )
     span = 0
     if box.size_bytes:
         span = (box.depth - 1) * slice_bytes + (box.height - 1) * row + box.width

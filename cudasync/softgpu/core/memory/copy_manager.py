@@ -183,7 +183,7 @@ class TransferManager:
         if address % len(pattern):
             raise DriverFailure(INVALID_VALUE, f"{address:#x} is not a multiple of the word size")
         if rows > 1 and pitch < size_bytes:
-            raise DriverFailure(INVALID_VALUE, "the pitch is less than a row")
+            raise DriverFailure(INVALID_VALUE, "the pitch is less than the bytes of a row")
         if pitch == size_bytes or not size_bytes:
             size_bytes, rows, pitch = size_bytes * rows, 1, 0
         whole = size_bytes + max(0, rows - 1) * pitch

@@ -56,7 +56,10 @@ def _look(address: int, size_bytes: int) -> None:
     if not address:
         raise DriverFailure(INVALID_VALUE, "a pointer is null")
     if size_bytes and not is_mapped(address, size_bytes):
-        raise DriverFailure(INVALID_VALUE, f"{size_bytes} bytes at {address:#x} are no memory")
+        raise DriverFailure(
+            INVALID_VALUE,
+            f"{size_bytes} bytes at {address:#x} are not mapped memory of the process",
+        )
     if len(_seen) >= _MOST_SEEN:
         _seen.clear()
     if size_bytes:

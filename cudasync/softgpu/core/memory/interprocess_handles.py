@@ -72,7 +72,9 @@ class InterprocessMemory:
         allocation = self._machine.memory.find(address)
         if allocation is None or allocation.is_freeing or allocation.kind is not MemoryKind.DEVICE:
             what = f"{address:#x} is not" if allocation is None else f"{allocation.describe()}: not"
-            raise DriverFailure(INVALID_VALUE, f"{what} memory of cuMemAlloc")
+            raise DriverFailure(
+                INVALID_VALUE, f"{what} memory of cuMemAlloc, which alone has IPC handles"
+            )
         if allocation.shared is not None and allocation.shared.slot < 0:
             raise DriverFailure(INVALID_VALUE, "memory of another process cannot be exported again")
         if allocation.shared is None:
@@ -168,7 +170,7 @@ class InterprocessMemory:
         span = -(-max(1, size_bytes) // PAGE) * PAGE + PAGE
         taken = table.arena.reserve(span)
         if taken is None:
-            raise DriverFailure(OUT_OF_MEMORY, f"{size_bytes} bytes asked for, in whole pages")
+            raise DriverFailure(OUT_OF_MEMORY, f"{size_bytes} bytes requested, in whole pages")
         block = taken, span
         pages = self._files.get(table.arena.base)
         if pages is not None:
@@ -216,7 +218,7 @@ class InterprocessMemory:
     def take_pointer(self, pool: Pool, handle: bytes) -> Allocation:
         """cuMemPoolImportPointer: memory of another process's pool."""
         if not pool.is_imported:
-            raise DriverFailure(INVALID_VALUE, "the pool is not another process's")
+            raise DriverFailure(INVALID_VALUE, "the pool was not imported from another process")
         # No context need be current; the memory belongs to the primary context of its device.
         device = pool.device or self._machine.devices[0]
         made = self._map(handle, pool.kind, device.primary, mark=pool.mark)
@@ -232,11 +234,13 @@ class InterprocessMemory:
         )
         self._machine.progress.begin()
         if magic != _MAGIC:
-            raise DriverFailure(INVALID_HANDLE, "these bytes are not a memory handle")
+            raise DriverFailure(INVALID_HANDLE, "these bytes are not an IPC memory handle")
         if of_pool != mark:
-            raise DriverFailure(INVALID_VALUE, "the memory is of another pool")
+            raise DriverFailure(INVALID_VALUE, "the memory belongs to another pool")
         if process == os.getpid() and kind is MemoryKind.DEVICE:
-            raise DriverFailure(INVALID_CONTEXT, "the memory is this process's own")
+            raise DriverFailure(
+                INVALID_CONTEXT, "this process exported the memory: use its own pointer"
+            )
         device = None if ordinal == _HOST else self._machine.device(ordinal)
         if device is not None:
             self._machine.peers.check(context.device, device)
@@ -245,7 +249,7 @@ class InterprocessMemory:
         try:
             first, end = pages_of(offset, size_bytes)
             if end > os.fstat(descriptor).st_size or not is_there(descriptor, slot, made_as):
-                raise DriverFailure(INVALID_HANDLE, f"process {process} has freed that memory")
+                raise DriverFailure(INVALID_HANDLE, f"process {process} has freed the memory")
             with self._machine.executor.lock:
                 at, block = self._whole_pages(table, end - first)
                 map_shared(at, end - first, descriptor, first)

@@ -82,7 +82,8 @@ class MemoryManager:
             raise DriverFailure(INVALID_VALUE, self._complaint(address))
         if address + size_bytes > found.end:
             raise DriverFailure(
-                INVALID_VALUE, f"{size_bytes} bytes at {address:#x} do not fit: {found.describe()}"
+                INVALID_VALUE,
+                f"{size_bytes} bytes at {address:#x} pass the end: {found.describe()}",
             )
         return Place(address, found)
 
@@ -126,7 +127,7 @@ class MemoryManager:
         """Fresh poisoned memory; if memory is short, a second try after all pending work."""
         context = context or self._machine.context()
         if size_bytes <= 0 and not (may_be_empty and not size_bytes):
-            raise DriverFailure(INVALID_VALUE, "an allocation of 0 bytes")
+            raise DriverFailure(INVALID_VALUE, "an allocation needs at least 1 byte, not 0")
         self._machine.awaiting_frees.run()
         try:
             with self._executor.lock:
@@ -198,7 +199,7 @@ class MemoryManager:
             table = pool.device.memory
             context = context if pool.device is context.device else pool.device.primary
         if pool.is_imported:
-            raise DriverFailure(INVALID_VALUE, "nothing is allocated from another process's pool")
+            raise DriverFailure(INVALID_VALUE, "only the process that exported a pool allocates")
         with self._executor.lock:
             pool.take(size_bytes)
         made: Allocation | None = None
@@ -242,12 +243,10 @@ class MemoryManager:
         self._machine.context()
         allocation = self._owned(address)
         if allocation.kind not in (_FREED_AS_HOST if host else _FREED_AS_DEVICE):
-            raise DriverFailure(
-                INVALID_VALUE, f"the wrong function to free {allocation.describe()}"
-            )
+            raise DriverFailure(INVALID_VALUE, f"this function cannot free {allocation.describe()}")
         if allocation.shared is not None and self._machine.interprocess.is_opened(allocation):
             raise DriverFailure(
-                INVALID_VALUE, f"this memory is closed, not freed: {allocation.describe()}"
+                INVALID_VALUE, f"cuIpcCloseMemHandle, not a free, ends {allocation.describe()}"
             )
         if allocation.keeper is not None:
             allocation.keeper.give_back()
@@ -263,7 +262,7 @@ class MemoryManager:
             return
         allocation = self._owned(address)
         if allocation.kind is not MemoryKind.DEVICE and not allocation.kind.is_pooled:
-            raise DriverFailure(INVALID_VALUE, f"not of a pool: {allocation.describe()}")
+            raise DriverFailure(INVALID_VALUE, f"no pool has {allocation.describe()}")
         if isinstance(stream.capture, Capture):
             self._machine.graphs.resources.capture_free(stream.capture, stream, allocation)
             return
@@ -342,7 +341,7 @@ class MemoryManager:
         """cuMemHostRegister."""
         context = self._machine.context()
         if not size_bytes or not is_mapped(address, size_bytes):
-            raise DriverFailure(INVALID_VALUE, "only memory can be registered")
+            raise DriverFailure(INVALID_VALUE, "only mapped memory can be registered")
         with self._executor.lock:
             if self._host.overlaps(address, address + size_bytes):
                 raise DriverFailure(HOST_MEMORY_ALREADY_REGISTERED)

@@ -96,7 +96,7 @@ class Pool:
         if self.max_bytes and self._used + size_bytes > self.max_bytes:
             raise DriverFailure(
                 OUT_OF_MEMORY,
-                f"{size_bytes} bytes asked for, {self._used} of the pool's {self.max_bytes} in use",
+                f"{size_bytes} bytes requested, {self._used} of the pool's {self.max_bytes} in use",
             )
         self._used += size_bytes
         self._used_high = max(self._used_high, self._used)
@@ -147,7 +147,7 @@ class Pool:
             self._threshold = value
         elif number in (_RESERVED_HIGH, _USED_HIGH):
             if value:
-                raise DriverFailure(INVALID_VALUE, "a high-water mark can only be set to 0")
+                raise DriverFailure(INVALID_VALUE, "a high-water mark can be set only to 0")
             if number == _USED_HIGH:
                 self._used_high = self._used
             else:
@@ -168,7 +168,7 @@ class Pool:
         check_access(flags)
         if device is None or self.device is None:
             if flags != self.access(device):
-                raise DriverFailure(INVALID_VALUE, "the host's access to a pool is as it is")
+                raise DriverFailure(INVALID_VALUE, "the host's access to a pool cannot be changed")
         elif device is self.device:
             if flags != ACCESS_BOTH:
                 raise DriverFailure(INVALID_VALUE, "a device cannot lose its own pool")
@@ -183,7 +183,7 @@ def check_access(flags: int) -> None:
     if flags == ACCESS_READ:
         raise DriverFailure(NOT_SUPPORTED, "read-only access is not modelled")
     if flags not in (ACCESS_NONE, ACCESS_BOTH):
-        raise DriverFailure(INVALID_VALUE, f"there is no access {flags}")
+        raise DriverFailure(INVALID_VALUE, f"there is no access mode {flags}")
 
 
 class PoolManager:
@@ -214,7 +214,7 @@ class PoolManager:
         if allocation_type == MANAGED and max_bytes:
             raise DriverFailure(INVALID_VALUE, "a pool of managed memory has no limit of its own")
         if allocation_type == MANAGED and handle_types:
-            raise DriverFailure(NOT_SUPPORTED, "managed memory is not shared with processes")
+            raise DriverFailure(NOT_SUPPORTED, "managed memory cannot be shared between processes")
         made = self.like(allocation_type, location, max_bytes)
         made.is_shareable = bool(handle_types)
         return self._add(made)
@@ -222,7 +222,10 @@ class PoolManager:
     def hand_out(self, pool: Pool) -> int:
         """A file descriptor that represents a pool in another process; the caller owns it."""
         if not pool.is_shareable:
-            raise DriverFailure(INVALID_VALUE, "the pool was not created as exportable")
+            raise DriverFailure(
+                INVALID_VALUE,
+                "the pool was not created with a handle type, so it cannot be exported",
+            )
         try:
             if not pool.files:
                 pool.files.append(pool_file(pool.location, pool.mark))
@@ -286,7 +289,7 @@ class PoolManager:
         """Let allocations of a place come from `pool`, which must lie there."""
         device = self._device_of(allocation_type, location)
         if pool.allocation_type != allocation_type or pool.device is not device:
-            raise DriverFailure(INVALID_VALUE, "the pool does not lie there")
+            raise DriverFailure(INVALID_VALUE, "the pool is at another location")
         with self._executor.lock:
             self._current[allocation_type, location] = pool
 

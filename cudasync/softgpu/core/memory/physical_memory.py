@@ -130,7 +130,7 @@ class PhysicalMemory:
                 continue
             if size_bytes > device.total_bytes - self.used_bytes(device):
                 raise DriverFailure(
-                    OUT_OF_MEMORY, f"{size_bytes} bytes asked for beside {used} that were created"
+                    OUT_OF_MEMORY, f"{size_bytes} bytes requested, {used} in use by cuMemCreate"
                 )
 
     def create(self, size_bytes: int, location: Location, shared: int) -> Physical:
@@ -144,7 +144,7 @@ class PhysicalMemory:
                 used = self.used_bytes(device) if device is not None else self._used.get(None, 0)
                 if size_bytes > total - used:
                     raise DriverFailure(
-                        OUT_OF_MEMORY, f"{size_bytes} bytes asked for, {used} of {total} in use"
+                        OUT_OF_MEMORY, f"{size_bytes} bytes requested, {used} of {total} in use"
                     )
                 made = self._cut(device, size_bytes, total, location, shared)
             _poison(made)
@@ -164,7 +164,7 @@ class PhysicalMemory:
             store = found or self._stores.setdefault(device, Store(name, total))
         offset = store.take(size_bytes)
         if offset is None:
-            raise DriverFailure(OUT_OF_MEMORY, f"no {size_bytes} bytes are left in one piece")
+            raise DriverFailure(OUT_OF_MEMORY, f"no contiguous {size_bytes} bytes are free")
         self._used[device] = self._used.get(device, 0) + size_bytes
         return Physical(store, offset, size_bytes, location, shared)
 
@@ -196,7 +196,10 @@ class PhysicalMemory:
         """A file descriptor for another process; the caller closes it."""
         physical = self.get(handle)
         if not physical.shared:
-            raise DriverFailure(INVALID_VALUE, "the memory was not created as exportable")
+            raise DriverFailure(
+                INVALID_VALUE,
+                "the memory was not created with a handle type, so it cannot be exported",
+            )
         try:
             return os.dup(physical.descriptor)
         except OSError as problem:
@@ -212,7 +215,9 @@ class PhysicalMemory:
         start = f"/memfd:{_NAME}"
         owner = name.removeprefix(start).partition(" ")[0]
         if not name.startswith(start) or not (owner.isdigit() or owner == "host"):
-            raise DriverFailure(INVALID_VALUE, f"{name} is no memory of a device")
+            raise DriverFailure(
+                INVALID_VALUE, f"the file descriptor leads to {name}, not to memory of cuMemCreate"
+            )
         location = Location(HOST) if owner == "host" else Location(DEVICE, int(owner))
         device = location.device(self._machine.devices)
         physical = Physical(_Foreign(descriptor, size_bytes), 0, size_bytes, location, 1)
@@ -233,5 +238,5 @@ def _poison(physical: Physical) -> None:
 def uneven(size_bytes: int) -> DriverFailure:
     """The failure for a size or an address that is no multiple of the granularity."""
     return DriverFailure(
-        INVALID_VALUE, f"{size_bytes} bytes: sizes and addresses are multiples of {GRANULARITY}"
+        INVALID_VALUE, f"{size_bytes} bytes: sizes and addresses must be multiples of {GRANULARITY}"
     )

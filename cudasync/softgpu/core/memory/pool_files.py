@@ -38,6 +38,8 @@ def read_pool(descriptor: int) -> tuple[Location, int]:
     except OSError as problem:
         raise DriverFailure(INVALID_VALUE, str(problem)) from None
     if not name.startswith(f"/memfd:{_NAME} ") or len(place) != _PLACE.size:
-        raise DriverFailure(INVALID_VALUE, f"{name} is no memory pool")
+        raise DriverFailure(
+            INVALID_VALUE, f"the file descriptor leads to {name}, not to a memory pool"
+        )
     kind, number, mark = _PLACE.unpack(place)
     return Location(kind, number), mark

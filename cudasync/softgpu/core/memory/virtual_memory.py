@@ -112,13 +112,17 @@ class VirtualMemory:
         if not size_bytes or size_bytes % GRANULARITY:
             raise uneven(size_bytes)
         if alignment & (alignment - 1):
-            raise DriverFailure(INVALID_VALUE, f"an alignment of {alignment}, no power of two")
+            raise DriverFailure(
+                INVALID_VALUE, f"the alignment must be a power of two, not {alignment}"
+            )
         alignment = max(alignment, GRANULARITY)
         with self._lock:
             arena = self._table().arena
             start = self._free_start(arena, size_bytes, alignment, wish)
             if start is None:
-                raise DriverFailure(OUT_OF_MEMORY, f"no {size_bytes} addresses are free")
+                raise DriverFailure(
+                    OUT_OF_MEMORY, f"no contiguous {size_bytes} bytes of addresses are free"
+                )
             self._reservations[start] = size_bytes
             return start
 
@@ -152,10 +156,12 @@ class VirtualMemory:
         with self._lock:
             if self._reservations.get(address) != size_bytes:
                 raise DriverFailure(
-                    INVALID_VALUE, f"{size_bytes} bytes at {address:#x} are no reservation"
+                    INVALID_VALUE, f"{size_bytes} bytes at {address:#x} are not a whole reservation"
                 )
             if self._table().overlaps(address, address + size_bytes):
-                raise DriverFailure(INVALID_VALUE, "memory is mapped in the reservation")
+                raise DriverFailure(
+                    INVALID_VALUE, "memory is mapped in the reservation: unmap it first"
+                )
             del self._reservations[address]
 
     def holds(self, address: int) -> bool:
@@ -183,13 +189,16 @@ class VirtualMemory:
             if offset or size_bytes > physical.size_bytes:
                 raise DriverFailure(
                     INVALID_VALUE,
-                    f"{size_bytes} bytes from {offset} on, of {physical.size_bytes}",
+                    f"map at most {physical.size_bytes} bytes from offset 0, "
+                    f"not {size_bytes} bytes from offset {offset}",
                 )
             table = self._table()
             if not self._is_reserved(address, size_bytes):
-                raise DriverFailure(INVALID_VALUE, f"{address:#x} is not reserved")
+                raise DriverFailure(
+                    INVALID_VALUE, f"{address:#x} is not reserved: call cuMemAddressReserve first"
+                )
             if table.overlaps(address, address + size_bytes):
-                raise DriverFailure(INVALID_VALUE, f"something is mapped at {address:#x}")
+                raise DriverFailure(INVALID_VALUE, f"memory is mapped at {address:#x} already")
             self._put(address, size_bytes, mmap.MAP_SHARED, physical.descriptor, physical.offset)
             device = physical.location.device(self._machine.devices) or self._machine.devices[0]
             allocation = table.register(
@@ -305,7 +314,9 @@ class VirtualMemory:
             found = self.table.find(at) if self.table is not None else None
             if found is None:
                 is_reserved = self._is_reserved(at, 1)
-                what = "is reserved, and nothing is mapped" if is_reserved else "is not reserved"
+                what = (
+                    "is reserved, but nothing is mapped there" if is_reserved else "is not reserved"
+                )
                 return f"{at:#x} {what}"
             if not found.is_live:
                 return f"no device has access to {at:#x}, {found.describe()}"

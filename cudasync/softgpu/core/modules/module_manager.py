@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from cudasync.softgpu.interface.launch import Compile, CompiledKernel, CompiledModule, Find
 
 _COMPILED_TEXTS: Final = 64
+# The number of names in the message about a missing kernel.
+_MOST_NAMES: Final = 8
 
 
 class ModuleManager:
@@ -158,7 +160,8 @@ class ModuleManager:
         binary = kind_of(image)
         if binary is not None:
             raise DriverFailure(
-                NO_BINARY_FOR_GPU, f"the image is {binary}; the software GPU runs PTX only"
+                NO_BINARY_FOR_GPU,
+                f"the image is {binary}; the software GPU runs PTX only: compile to PTX",
             )
         found = self._compiled.get(image)
         if found is None:
@@ -264,7 +267,7 @@ class ModuleManager:
         if function is None:
             if name in module.refused:
                 raise _refusal(module.refused[name].problem)
-            raise DriverFailure(NOT_FOUND, f"the module has no kernel {name!r}")
+            raise _absent(f"the module has no kernel {name!r}", module.compiled)
         return function
 
     def find_kernel(self, library: Library, name: str) -> LibraryKernel:
@@ -273,7 +276,7 @@ class ModuleManager:
             raise _refusal(library.compiled.refused[name])
         kernel = library.kernels.get(name)
         if kernel is None:
-            raise DriverFailure(NOT_FOUND, f"the library has no kernel {name!r}")
+            raise _absent(f"the library has no kernel {name!r}", library.compiled)
         return kernel
 
     def find_variable(self, module: Module, name: str) -> Allocation:
@@ -328,6 +331,14 @@ class ModuleManager:
                 self._functions.discard(function.handle)
         for library in self._libraries:
             library.modules.pop(context, None)
+
+
+def _absent(problem: str, compiled: CompiledModule) -> DriverFailure:
+    """NOT_FOUND for a missing kernel, with the names of the kernels that exist."""
+    found = sorted({*compiled.kernels, *compiled.refused})
+    more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
+    listed = ", ".join(found[:_MOST_NAMES])
+    return DriverFailure(NOT_FOUND, f"{problem}: it has {listed or 'none'}{more}")
 
 
 def _refusal(problem: PtxError) -> DriverFailure:

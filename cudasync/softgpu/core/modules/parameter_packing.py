@@ -90,7 +90,7 @@ class Packing:
         pointers = struct.unpack(f"={len(self._readers)}Q", array)
         if 0 in pointers:
             raise DriverFailure(
-                INVALID_VALUE, f"kernel {self._name}: the address of an argument is null"
+                INVALID_VALUE, f"kernel {self._name}: kernelParams has a null pointer"
             )
         need_all(pointers)
         is_block = self._offsets == [pointer - pointers[0] for pointer in pointers]

@@ -43,5 +43,5 @@ def make_scheduler(text: str) -> Scheduler:
             return Seed(int(value))
         except ValueError:
             pass
-    more = "; every order is for cudasync.testing.explore" if name == "explore" else ""
+    more = "; for every order, call cudasync.testing.explore" if name == "explore" else ""
     raise ValueError(f"there is no scheduler {text!r}: choose from fifo, seed=N, {THREADED}{more}")

@@ -25,7 +25,7 @@ def record_context(
 ) -> None:
     """Let the event stand for all work so far of a context, or of its green context."""
     if event.context is not context:
-        raise DriverFailure(INVALID_HANDLE, "the event is of another context")
+        raise DriverFailure(INVALID_HANDLE, "the event belongs to another context")
     machine.graphs.captures.refuse_context(context, "a record of the context", green)
     tails = tails_of(machine.executor, context, green)
     record = EventRecord(machine.streams.beside(context))

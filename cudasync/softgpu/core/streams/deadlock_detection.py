@@ -50,7 +50,7 @@ def needed(targets: Iterable[Command]) -> Iterator[Command]:
 def _line(stream: Stream) -> str:
     if not stream.pending:
         awaited = [f"{other.describe()} of {other.stream.name}" for other in list(stream.waits)]
-        return f"{stream.name}: a wait for an event waits for " + ", ".join(awaited)
+        return f"{stream.name}: its wait for an event waits for " + ", ".join(awaited)
     head = stream.pending[0]
     awaited = [
         f"{other.describe()} of {other.stream.name}"

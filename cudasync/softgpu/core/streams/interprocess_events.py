@@ -64,9 +64,11 @@ class SharedEvent:
         """The event of another process, and the ordinal of its device."""
         magic, process, number, ordinal, nonce = _HANDLE.unpack_from(handle)
         if magic != _MAGIC:
-            raise DriverFailure(INVALID_HANDLE, "these bytes are not an event handle")
+            raise DriverFailure(INVALID_HANDLE, "these bytes are not an IPC event handle")
         if process == os.getpid():
-            raise DriverFailure(INVALID_CONTEXT, "the event is this process's own")
+            raise DriverFailure(
+                INVALID_CONTEXT, "this process exported the event: use its own handle"
+            )
         descriptor = open_foreign(process, number, "event", nonce)
         return cls(descriptor, nonce, is_foreign=True), ordinal
 
@@ -107,7 +109,7 @@ class SharedEvent:
             return True
         if lost >= number:
             raise DriverFailure(
-                LAUNCH_FAILED, "the work before an event of another process has failed there"
+                LAUNCH_FAILED, "work before the event failed in the process that recorded it"
             )
         if (
             recorded == number
@@ -118,7 +120,8 @@ class SharedEvent:
             if self.read()[1] >= number:
                 return True
             raise DriverFailure(
-                LAUNCH_FAILED, f"process {recorder}, which recorded the event, has ended before it"
+                LAUNCH_FAILED,
+                f"process {recorder} ended before it reached the event that it recorded",
             )
         return False
 

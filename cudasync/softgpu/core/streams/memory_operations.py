@@ -82,8 +82,8 @@ class WaitValue(Command):
         condition = {
             _GREATER_EQUAL: f"at least {self.value}",
             _EQUAL: f"{self.value}",
-            _AND: f"something that has bits of {self.value:#x}",
-            _NOR: f"something that lacks bits which {self.value:#x} lacks",
+            _AND: f"a value that shares a set bit with {self.value:#x}",
+            _NOR: f"a value that shares a zero bit with {self.value:#x}",
         }[self.comparison]
         allocation = self.place.allocation
         where = "" if allocation is None else f" ({allocation.describe()})"

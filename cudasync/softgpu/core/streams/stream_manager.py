@@ -214,7 +214,7 @@ class StreamManager:
     def launch_host(self, stream: Stream, function: int, user_data: int) -> None:
         """Enqueue the call of a native function."""
         if not function:
-            raise DriverFailure(INVALID_VALUE, "the host function is null")
+            raise DriverFailure(INVALID_VALUE, "the pointer to the host function is null")
         self._executor.enqueue(
             HostFunction(stream, function, user_data, self._machine.host_functions)
         )
@@ -242,7 +242,7 @@ class StreamManager:
         if flags & ~7:
             raise DriverFailure(INVALID_VALUE, f"unknown event flags {flags:#x}")
         if flags & INTERPROCESS and not flags & DISABLE_TIMING:
-            raise DriverFailure(INVALID_VALUE, "an event between processes has no timing")
+            raise DriverFailure(INVALID_VALUE, "an INTERPROCESS event needs DISABLE_TIMING")
         context = self._machine.context()
         event = Event(context, flags)
         if flags & INTERPROCESS:
@@ -252,7 +252,9 @@ class StreamManager:
     def event_handle(self, event: Event) -> bytes:
         """cuIpcGetEventHandle; DriverFailure for an event without INTERPROCESS."""
         if event.shared is None or event.shared.is_foreign:
-            raise DriverFailure(INVALID_VALUE, "the event was not created with INTERPROCESS")
+            raise DriverFailure(
+                INVALID_VALUE, "the event was not created with INTERPROCESS in this process"
+            )
         self._machine.progress.begin()
         return event.shared.handle(event.context.device.ordinal)
 
@@ -310,7 +312,7 @@ class StreamManager:
 
     def _no_capture(self, stream: Stream, event: Event) -> None:
         if stream.capture is not None:
-            raise DriverFailure(NOT_SUPPORTED, "events between processes are not captured")
+            raise DriverFailure(NOT_SUPPORTED, "an INTERPROCESS event cannot be captured")
         self._machine.check(event.context)
 
     def _await(self, stream: Stream, shared: SharedEvent) -> Command | None:

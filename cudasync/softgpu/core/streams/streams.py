@@ -143,7 +143,7 @@ class Event:
 def elapsed_ms(start: Event, end: Event) -> float:
     """Virtual milliseconds between two recorded points that have been reached."""
     if (start.flags | end.flags) & DISABLE_TIMING:
-        raise DriverFailure(INVALID_HANDLE, "both events must be created with timing enabled")
+        raise DriverFailure(INVALID_HANDLE, "both events must be created without DISABLE_TIMING")
     if start.since_us < 0 or end.since_us < 0:
         raise DriverFailure(INVALID_HANDLE, "both events must have been recorded")
     if not all(event.record is None or event.record.is_done for event in (start, end)):

@@ -116,7 +116,7 @@ def checked_shape(
     if flags & ~_KNOWN_FLAGS:
         raise DriverFailure(NOT_SUPPORTED, f"arrays with the flags {flags:#x} are not modelled")
     if not width:
-        raise DriverFailure(INVALID_VALUE, "an array has a width")
+        raise DriverFailure(INVALID_VALUE, "an array needs a width of at least 1")
     problem = _problem_of_layers(shape) if shape.has_layers else _problem_of_size(shape)
     if problem:
         raise DriverFailure(INVALID_VALUE, f"{width} x {height} x {depth}: {problem}")
@@ -126,25 +126,27 @@ def checked_shape(
 def _problem_of_size(shape: Shape) -> str:
     width, height, depth = shape.width, shape.height, shape.depth
     if depth and not height:
-        return "an array with a depth has a height"
+        return "an array with a depth needs a height"
     if depth:
-        return "" if max(width, height, depth) <= _MOST_3D else f"more than {_MOST_3D}"
+        return (
+            "" if max(width, height, depth) <= _MOST_3D else f"at most {_MOST_3D} in each dimension"
+        )
     if height:
         fits = width <= _MOST_2D[0] and height <= _MOST_2D[1]
-        return "" if fits else f"more than {_MOST_2D[0]} x {_MOST_2D[1]}"
-    return "" if width <= _MOST_1D else f"more than {_MOST_1D}"
+        return "" if fits else f"at most {_MOST_2D[0]} x {_MOST_2D[1]}"
+    return "" if width <= _MOST_1D else f"at most {_MOST_1D}"
 
 
 def _problem_of_layers(shape: Shape) -> str:
     if shape.is_cubemap:
         if shape.width != shape.height:
-            return "the faces of a cube are squares"
+            return "the width and height of a cube map must be equal"
         if shape.depth % _FACES or not (shape.is_layered or shape.depth == _FACES):
-            return "a cube has six faces"
+            return "a cube map needs a depth of 6, or a multiple of 6 if layered"
     if not 0 < shape.depth <= _MOST_LAYERS:
-        return f"there are 1 to {_MOST_LAYERS} layers"
+        return f"an array has 1 to {_MOST_LAYERS} layers"
     is_long = max(shape.width, shape.height) > _MOST_LAYERED
-    return f"a layer is longer than {_MOST_LAYERED}" if is_long else ""
+    return f"a layer has at most {_MOST_LAYERED} x {_MOST_LAYERED} texels" if is_long else ""
 
 
 @dataclass(slots=True, eq=False)

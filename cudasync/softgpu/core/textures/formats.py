@@ -57,7 +57,7 @@ def format_of(code: int) -> Format:
     if found is None:
         if code >= _FIRST_OTHER:
             raise DriverFailure(NOT_SUPPORTED, f"texels of format {code:#x} are not modelled")
-        raise DriverFailure(INVALID_VALUE, f"there is no format {code:#x} of texels")
+        raise DriverFailure(INVALID_VALUE, f"there is no texel format {code:#x}")
     return found
 
 

@@ -73,7 +73,7 @@ class ArrayManager:
         """A level of a mipmapped array."""
         levels = self.mipmap(handle).levels
         if number >= len(levels):
-            raise DriverFailure(INVALID_VALUE, f"the array has {len(levels)} levels")
+            raise DriverFailure(INVALID_VALUE, f"the array has only {len(levels)} levels")
         return levels[number]
 
     def destroy(self, handle: int) -> None:
@@ -81,7 +81,10 @@ class ArrayManager:
         if self._machine.executor.deferred.put_off(lambda: self.destroy(handle)):
             return
         if self.get(handle).mipmap is not None:
-            raise DriverFailure(INVALID_HANDLE, "a level is destroyed with its mipmapped array")
+            raise DriverFailure(
+                INVALID_HANDLE,
+                "a mipmap level cannot be destroyed alone: destroy its mipmapped array",
+            )
         self._end(self.arrays.remove(handle).allocation)
 
     def destroy_mipmapped(self, handle: int) -> None:

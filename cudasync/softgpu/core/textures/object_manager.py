@@ -85,11 +85,12 @@ class ObjectManager:
     def new_surface(self, resource: Resource) -> SurfaceObject:
         """Like `create_surface`, for an object without a handle for the program."""
         if resource.kind is not Kind.ARRAY:
-            raise DriverFailure(INVALID_VALUE, "a surface needs an array")
+            raise DriverFailure(INVALID_VALUE, "a surface object needs an array")
         array = self._machine.arrays.copied(resource.handle)
         if not array.shape.flags & SURFACE_LDST:
             raise DriverFailure(
-                INVALID_VALUE, "the array was made without CUDA_ARRAY3D_SURFACE_LDST"
+                INVALID_VALUE,
+                "a surface object needs an array created with CUDA_ARRAY3D_SURFACE_LDST",
             )
         texels = self._texels(resource)
         memory = self._allocate(texels)
@@ -166,7 +167,10 @@ class ObjectManager:
         texel = of.size_bytes * channels
         count = resource.size_bytes // texel
         if not 0 < count <= _MOST_LINEAR:
-            raise DriverFailure(INVALID_VALUE, f"1 to {_MOST_LINEAR} texels, not {count}")
+            raise DriverFailure(
+                INVALID_VALUE,
+                f"a texture in linear memory has 1 to {_MOST_LINEAR} texels, not {count}",
+            )
         row = count * texel
         picture = Picture(resource.address, row, row, count, 1, 1, row)
         place = self._machine.memory.place(resource.address, row)
@@ -216,10 +220,12 @@ def _viewed(texels: Texels, view: View) -> Texels:
         for each, own in zip((view.width, view.height), (first.width, first.height), strict=True)
     )
     if not levels or wanted != (first.width, first.height):
-        raise DriverFailure(INVALID_VALUE, "a view has the array's size, and levels that it has")
+        raise DriverFailure(
+            INVALID_VALUE, "a view must have the array's size, and only levels of the array"
+        )
     if texels.layers and (view.first_layer or view.last_layer):
         if not view.first_layer <= view.last_layer < texels.layers:
-            raise DriverFailure(INVALID_VALUE, f"the array has {texels.layers} layers")
+            raise DriverFailure(INVALID_VALUE, f"the array has only {texels.layers} layers")
         skipped = view.first_layer * (_FACES if texels.is_cube else 1)
         count = view.last_layer - view.first_layer + 1
         levels = tuple(

@@ -59,7 +59,7 @@ def texture_bytes(texels: Texels, sampling: Sampling, address: int) -> bytes:
         )
     is_normalised = bool(sampling.flags & NORMALIZED_COORDINATES)
     if len(texels.levels) > 1 and not is_normalised:
-        raise DriverFailure(INVALID_VALUE, "levels are read by normalised coordinates")
+        raise DriverFailure(INVALID_VALUE, "mipmap levels need normalised coordinates")
     _put(data, "<I", Field.DECODING, decoding)
     _put(data, "<I", Field.IS_LINEAR, is_linear)
     _put(data, "<I", Field.IS_NORMALISED, is_normalised or texels.is_cube)

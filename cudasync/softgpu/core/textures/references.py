@@ -69,14 +69,18 @@ class ReferenceManager:
     def destroy(self, handle: int) -> None:
         """cuTexRefDestroy."""
         if self.get(handle).variable is not None:
-            raise DriverFailure(INVALID_VALUE, "the reference is its module's")
+            raise DriverFailure(
+                INVALID_VALUE, "a reference of a module cannot be destroyed: unload the module"
+            )
         self._references.remove(handle)
 
     def get(self, handle: int, *, is_surface: bool = False) -> Reference:
         """The reference of a handle."""
         found = self._references.get(handle)
         if found.is_surface is not is_surface:
-            raise DriverFailure(INVALID_VALUE, f"{handle:#x} is a reference of the other kind")
+            raise DriverFailure(
+                INVALID_VALUE, f"{handle:#x} is a reference of the other kind (texture or surface)"
+            )
         return found
 
     def bind(self, reference: Reference, resource: Resource | None) -> None:
@@ -146,5 +150,5 @@ def bound_handle(reference: Reference, kind: Kind) -> int:
     """The handle of a reference's array; INVALID_VALUE if none is bound."""
     resource = reference.resource
     if resource is None or resource.kind is not kind:
-        raise DriverFailure(INVALID_VALUE, "the reference is not bound to that")
+        raise DriverFailure(INVALID_VALUE, "the reference is not bound to memory of this kind")
     return resource.handle

@@ -74,7 +74,9 @@ class Sampling:
         if self.filter not in (0, 1) or self.level_filter not in (0, 1):
             raise DriverFailure(INVALID_VALUE, "a filter mode is 0 (point) or 1 (linear)")
         if self.flags & SEAMLESS_CUBEMAP:
-            raise DriverFailure(NOT_SUPPORTED, "filtering across the edges of cubes")
+            raise DriverFailure(
+                NOT_SUPPORTED, "filtering across the edges of cube maps is not modelled"
+            )
         if self.flags & ~_KNOWN:
             raise DriverFailure(INVALID_VALUE, f"there are no flags {self.flags:#x}")
 
@@ -153,7 +155,7 @@ def viewed_format(code: int, like: Texels) -> tuple[Format, int]:
     group, place = divmod(code - 1, len(_CHANNELS))
     found, channels = format_of(_VIEWED[group]), _CHANNELS[place]
     if found.size_bytes * channels != like.texel_bytes:
-        raise DriverFailure(INVALID_VALUE, "a view has texels of the array's size")
+        raise DriverFailure(INVALID_VALUE, "a view needs texels of the same size as the array's")
     return found, channels
 
 

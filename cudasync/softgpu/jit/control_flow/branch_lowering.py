@@ -178,7 +178,9 @@ class Ways:
             self.jump(node, following)
             return
         if stop is not None:
-            self._lowering.refuse(instruction, "a barrier for some lanes of a warp only")
+            self._lowering.refuse(
+                instruction, "a barrier for only some lanes of a warp is not implemented"
+            )
         mask = self._lowering.mask
         taken, other = split_mask(builder, mask, condition.text)
         self._wait_at(node, target, taken)

@@ -47,7 +47,7 @@ def _call(lowering: Lowering, instruction: ir.Instruction) -> None:
         return
     wanted = len(function.parameters), len(function.results)
     if (len(arguments.elements), len(results.elements)) != wanted:
-        lowering.refuse(instruction, f"{callee.name} takes {wanted[0]} and gives {wanted[1]}")
+        lowering.refuse(instruction, f"{callee.name} takes {wanted[0]} and returns {wanted[1]}")
     builder = lowering.builder
     frame = max(lowering.storage.local_bytes, 0 if lowering.is_kernel else LEAST_FRAME_BYTES)
     needed = max(lowering.program.storages[function.name].local_bytes, LEAST_FRAME_BYTES)

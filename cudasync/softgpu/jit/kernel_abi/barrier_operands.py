@@ -54,7 +54,7 @@ def _of_warp(lowering: Lowering, instruction: Instruction, operand: Operand) -> 
     if value.is_uniform:
         return value
     if instruction.opcode == "barrier" and "aligned" not in instruction.modifiers:
-        lowering.refuse(instruction, "lanes of one warp at barriers of different numbers")
+        lowering.refuse(instruction, "lanes of one warp at different barriers are not implemented")
     builder.declarations.add("declare i32 @llvm.cttz.i32(i32, i1)")
     word = mask_word(builder, lowering.mask)
     first = builder.name(f"call i32 @llvm.cttz.i32(i32 {word}, i1 false)")

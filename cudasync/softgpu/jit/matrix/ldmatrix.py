@@ -30,7 +30,9 @@ def _tiles(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand)
     if "m8n8" not in modifiers or instruction.types != (ScalarType.B16,):
         lowering.refuse(instruction)
     if len(elements(operand)) != count:
-        lowering.refuse(instruction, f"{count} registers expected, not {len(elements(operand))}")
+        lowering.refuse(
+            instruction, f"the operand needs {count} registers, not {len(elements(operand))}"
+        )
     return count
 
 

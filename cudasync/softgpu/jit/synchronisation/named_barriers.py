@@ -133,7 +133,7 @@ def probe_result(lowering: Lowering, instruction: Instruction) -> None:
     number_and_count(lowering, instruction)
     if "red" in instruction.modifiers:
         if not is_fixed(instruction):
-            lowering.refuse(instruction, "bar.red with its number in a register")
+            lowering.refuse(instruction, "bar.red with its number in a register is not implemented")
         _result(lowering, instruction, integer("i32", 0))
         is_count = "popc" in instruction.modifiers
         lowering.write(instruction.operands[0], integer("i32" if is_count else "i1", 0))

@@ -202,7 +202,9 @@ class Emitter:
                 own = operand.type
                 bits = self.to_bits(value, type_)
                 if T.PRED in (own, type_) and own is not type_:
-                    self.refuse("a predicate and a number cannot stand for each other")
+                    self.refuse(
+                        "a predicate cannot be used as a number, nor a number as a predicate"
+                    )
                 bits = self._widened(bits, type_, own)
                 width = 8 if own is T.PRED else own.bits
                 self.line(f"store i{width} {bits}, ptr {self._slot(operand)}")
@@ -239,7 +241,7 @@ class Emitter:
             number = struct.unpack("<d", struct.pack("<Q", bits))[0]
             (bits,) = struct.unpack("<I", struct.pack("<f", number))
         elif constant.type.bits != type_.bits:
-            self.refuse(f"a constant of type {constant.type!r} is no {type_!r}")
+            self.refuse(f"a constant of type {constant.type!r} is not a {type_!r}")
         return self.from_bits(str(bits), type_)
 
     def _packed(self, vector: Vector, type_: ScalarType) -> str:

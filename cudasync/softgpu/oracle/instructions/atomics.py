@@ -62,7 +62,7 @@ def _result(e: Emitter, operation: str, old: str, values: list[str], type_: Scal
             return e.value(f"{'fadd' if type_.is_float else 'add'} {width} {old}, {value}")
         case "min" | "max":
             if type_.is_float:
-                e.refuse("atomic min and max of floats are not implemented")
+                e.refuse("atomic min and max of floating-point types are not implemented")
             return pick_extreme(e, operation, old, value, type_)
         case "inc":
             up = e.value(f"add {width} {old}, 1")

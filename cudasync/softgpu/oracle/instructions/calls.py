@@ -36,7 +36,7 @@ def call(e: Emitter, i: Instruction) -> None:
         _provided(e, callee.name, results)
         return
     if function.is_kernel:
-        e.refuse(f"{callee.name} is a kernel, which code cannot call")
+        e.refuse(f"{callee.name} is a kernel, and device code cannot call a kernel")
     if function not in e.called:
         e.called.append(function)
     layout = e.activation_of(function)

@@ -41,10 +41,10 @@ def _compare(e: Emitter, i: Instruction) -> str:
         if type_ in (T.F16, T.BF16):
             a, b, type_ = to_double(e, a, type_), to_double(e, b, type_), T.F64
         if name not in _FLOAT:
-            e.refuse(f"comparison .{name} is not one of floats")
+            e.refuse(f"comparison .{name} is not for floating-point types")
         return e.value(f"fcmp {_FLOAT[name]} {llvm_type(type_)} {a}, {b}")
     if name not in _INTEGER:
-        e.refuse(f"comparison .{name} is not one of integers")
+        e.refuse(f"comparison .{name} is not for integers")
     a, b = e.read(i.operands[1], type_), e.read(i.operands[2], type_)
     predicate = _INTEGER[name].format("s" if type_.is_signed else "u")
     return e.value(f"icmp {predicate} {llvm_type(type_)} {a}, {b}")

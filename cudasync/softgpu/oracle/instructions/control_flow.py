@@ -192,7 +192,7 @@ def warp(e: Emitter, i: Instruction) -> None:
     values = []
     for word, operand in enumerate(operands):
         if isinstance(operand, Vector):
-            e.refuse("a vector cannot go to other lanes")
+            e.refuse("a vector cannot be exchanged between lanes")
         values.append((e.read(operand, sources[word]), sources[word]))
     if len(operands) < len(sources):
         # Without .sync there is no member mask: all lanes that are there take part.

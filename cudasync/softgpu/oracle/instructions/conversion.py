@@ -35,7 +35,7 @@ def convert(e: Emitter, i: Instruction) -> None:
     if len(i.operands) != 2 or "rna" in i.modifiers:
         e.refuse("this form of cvt is not implemented")
     if is_clamped and not (target in _HALVES and source is T.F32):
-        e.refuse("cvt has .relu and .satfinite only from .f32 to halves")
+        e.refuse("cvt has .relu and .satfinite only from .f32 to half types")
     if source.is_float and target.is_float:
         result = _float_to_float(e, i, target, source)
     elif source.is_float:

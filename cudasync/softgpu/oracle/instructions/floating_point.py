@@ -57,7 +57,7 @@ def arithmetic(e: Emitter, i: Instruction) -> None:
     operands = [(type_, read_float(e, i, index)) for index in range(1, len(i.operands))]
     opcode = "fma" if i.opcode == "mad" else i.opcode
     if "relu" in i.modifiers:
-        e.refuse(f"{i.opcode}.relu takes halves")
+        e.refuse(f"{i.opcode}.relu is only for half types")
     if opcode == "rcp":
         operands = [(type_, "1.0"), *operands]
         opcode = "div"
@@ -71,7 +71,7 @@ def _half_arithmetic(e: Emitter, i: Instruction) -> None:
     opcode = "fma" if i.opcode == "mad" else i.opcode
     arguments = [(T.F64, value) for value in values]
     if _mode(i) != "rn":
-        e.refuse(f"{i.opcode} with .{_mode(i)} is not there for halves")
+        e.refuse(f"{i.opcode} with .{_mode(i)} is not defined for half types")
     if opcode == "mul":
         wide = rounded(e, "fmul", "rn", T.F64, *arguments)
     else:

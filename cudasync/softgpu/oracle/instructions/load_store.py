@@ -148,7 +148,7 @@ def address_at(
 ) -> str:
     """As `address`, but `distance` bytes (an i64) further on."""
     if not isinstance(operand, Address):
-        e.refuse("an address in brackets is needed here")
+        e.refuse("the operand must be an address in brackets")
     space = space_of(e, i, operand)
     if isinstance(operand.base, Symbol) and operand.base.name in e.activation.memory:
         # A .param variable of the current function: the record holds it, and only its name gives

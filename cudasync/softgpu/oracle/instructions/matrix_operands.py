@@ -63,7 +63,7 @@ def _tiles(e: Emitter, i: Instruction, operand: Operand) -> tuple[Operand, ...]:
         e.refuse(f"this form of {i.opcode} is not implemented")
     found = elements(operand)
     if len(found) != tile_count(i):
-        e.refuse(f"{tile_count(i)} registers expected, not {len(found)}")
+        e.refuse(f"the operand needs {tile_count(i)} registers, not {len(found)}")
     return found
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COMPOSED: Final = ("chisquare", "dirichlet", "exponential", "f", "gamma", "power")
 """CuPy's methods that launch no kernel of their own: they call `Draws` and CuPy's functions."""
-_UNKNOWN: Final = "this version of CuPy draws it in a way that is not known; use a newer cudasync"
+_UNKNOWN: Final = "this version of CuPy computes it in an unknown way: install a newer cudasync"
 
 
 def amend(module: ModuleType, table: FunctionTable) -> None:

@@ -263,7 +263,7 @@ def _mixed(
 ) -> None:
     is_complex = any(each.dtype.kind == "c" for each in operands)
     if is_complex and len({each.dtype for each in operands}) > 1:
-        raise LibraryFailure(INVALID_VALUE, "complex matrices are of one type")
+        raise LibraryFailure(INVALID_VALUE, "complex matrices must all have one type")
     of_scalars, of = of_computation(compute, is_complex=is_complex)
     alpha, beta = (library.scalar(handle, each, of_scalars) for each in scalars)
     _run(library, handle, name, shapes, operands, (alpha, beta), of, batch)

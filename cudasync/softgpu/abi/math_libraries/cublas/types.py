@@ -39,8 +39,8 @@ def of_number(number: int) -> np.dtype[Any]:
     if found is None:
         raise LibraryFailure(
             CODES.not_supported,
-            f"matrices of cudaDataType {number} are not modelled: half, float, double and the "
-            "complex types of the latter two are",
+            f"matrices of cudaDataType {number} are not modelled: use half, float, double, "
+            "complex float or complex double",
         )
     return found
 
@@ -56,7 +56,8 @@ def of_computation(number: int, *, is_complex: bool) -> tuple[np.dtype[Any], np.
         found = DTYPES["Z" if is_complex else "D"]
         return found, found
     raise LibraryFailure(
-        CODES.not_supported, f"cublasComputeType_t {number} is not modelled: integers are not"
+        CODES.not_supported,
+        f"cublasComputeType_t {number} is not modelled: use one of a floating-point type",
     )
 
 

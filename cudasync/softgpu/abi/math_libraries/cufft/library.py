@@ -133,9 +133,13 @@ class Library:
         found = self.get(plan)
         transform = found.transform
         if transform is None:
-            raise LibraryFailure(INVALID_PLAN, f"plan {plan} was not made")
+            raise LibraryFailure(
+                INVALID_PLAN, f"plan {plan} has no transform: call a cufftMakePlan function first"
+            )
         if transform.kind != kind:
-            raise LibraryFailure(INVALID_TYPE, f"the plan is one of type {transform.kind:#x}")
+            raise LibraryFailure(
+                INVALID_TYPE, f"the plan is of type {transform.kind:#x}, not {kind:#x}"
+            )
         if direction not in (FORWARD, INVERSE):
             raise LibraryFailure(INVALID_VALUE, f"there is no direction {direction}")
         of_input, of_output = transform.layouts(in_place=source == target)

@@ -93,7 +93,9 @@ class Transform:
             )
         if min(self.lengths) < 1 or self.batch < 1:
             sizes = " x ".join(map(str, self.lengths))
-            raise LibraryFailure(INVALID_SIZE, f"nothing is transformed: {self.batch} of {sizes}")
+            raise LibraryFailure(
+                INVALID_SIZE, f"sizes and batch must be at least 1: {self.batch} of {sizes}"
+            )
 
     def layouts(self, *, in_place: bool) -> tuple[Layout, Layout]:
         """The layouts of the input and of the output."""

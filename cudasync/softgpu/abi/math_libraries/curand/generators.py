@@ -45,7 +45,7 @@ def check_kind(kind: int) -> None:
     """CURAND_STATUS_TYPE_ERROR for a generator type that is not implemented."""
     if kind not in _PSEUDO:
         raise LibraryFailure(
-            TYPE_ERROR, f"generators of type {kind} are not modelled: pseudo-random ones are"
+            TYPE_ERROR, f"generators of type {kind} are not modelled: use a pseudo-random type"
         )
 
 

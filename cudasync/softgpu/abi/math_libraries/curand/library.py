@@ -89,7 +89,9 @@ class Library:
     def set_ordering(self, generator: int, ordering: int) -> None:
         self.get(generator)
         if ordering not in _ORDERINGS:
-            raise LibraryFailure(OUT_OF_RANGE, f"there is no ordering {ordering} of such numbers")
+            raise LibraryFailure(
+                OUT_OF_RANGE, f"a pseudo-random generator has no ordering {ordering}"
+            )
 
     def fill(
         self,
@@ -147,7 +149,9 @@ class Library:
         deviation: float,
     ) -> None:
         if count % 2:
-            raise LibraryFailure(LENGTH_NOT_MULTIPLE, f"{count} normal numbers are not pairs")
+            raise LibraryFailure(
+                LENGTH_NOT_MULTIPLE, f"the count of normal numbers must be even, not {count}"
+            )
 
         def make(seed: int, place: int, count: int) -> Numbers:
             found = normal(seed, place, count, mean, deviation)
@@ -157,7 +161,9 @@ class Library:
 
     def poisson(self, generator: int, target: int, count: int, rate: float) -> None:
         if not rate > 0:
-            raise LibraryFailure(OUT_OF_RANGE, f"the rate of a Poisson process is not {rate}")
+            raise LibraryFailure(
+                OUT_OF_RANGE, f"the rate of a Poisson distribution must be above 0, not {rate}"
+            )
 
         def make(seed: int, place: int, count: int) -> Numbers:
             return poisson(seed, place, count, rate)

@@ -22,7 +22,7 @@ _DIRECTIONS: Final = range(5)
 
 def _rows(address: int, pitch: int, width: int) -> End:
     if pitch < width:
-        raise DriverFailure(_INVALID_PITCH, f"the pitch {pitch} is less than a row")
+        raise DriverFailure(_INVALID_PITCH, f"the pitch {pitch} is less than the bytes of a row")
     return End(UNIFIED, address, pitch=pitch)
 
 

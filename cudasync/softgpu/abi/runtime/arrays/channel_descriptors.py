@@ -39,7 +39,7 @@ def channels_of(what: ChannelDescriptor) -> tuple[int, int]:
     if code is None or len(set(bits)) != 1 or not is_leading:
         raise DriverFailure(
             _INVALID_CHANNEL_DESCRIPTOR,
-            f"there are no texels of channels of {list(what.bits)} bits and kind {what.kind}",
+            f"texels cannot have channels of {list(what.bits)} bits and kind {what.kind}",
         )
     return code, len(bits)
 

@@ -46,7 +46,9 @@ class _Array:
         shape = self._array.shape
         self._row_bytes = shape.width * shape.texel_bytes
         if x_bytes >= self._row_bytes:
-            raise DriverFailure(INVALID_VALUE, f"byte {x_bytes} of rows of {self._row_bytes}")
+            raise DriverFailure(
+                INVALID_VALUE, f"byte {x_bytes} is not in a row of {self._row_bytes}"
+            )
         self._start = y * self._row_bytes + x_bytes
 
     def room(self, at: int) -> int | None:

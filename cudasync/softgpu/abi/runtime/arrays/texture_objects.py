@@ -157,9 +157,14 @@ def _check(machine: Machine, resource: Resource, sampling: Sampling) -> None:
         return
     reads_integers = bool(sampling.flags & READ_AS_INTEGER)
     if not reads_integers and not of.can_be_normalised:
-        raise DriverFailure(_INVALID_NORM_SETTING, "integers of 32 bits are not read as fractions")
+        raise DriverFailure(
+            _INVALID_NORM_SETTING, "integers of 32 bits cannot be read as fractions"
+        )
     if reads_integers and sampling.filter == LINEAR_FILTER:
-        raise DriverFailure(_INVALID_FILTER_SETTING, "integers are not filtered")
+        raise DriverFailure(
+            _INVALID_FILTER_SETTING,
+            "integers cannot be filtered: read them as fractions, or use point filtering",
+        )
 
 
 @runtime_function("cudaCreateTextureObject", "pppp")
