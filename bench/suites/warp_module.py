@@ -24,6 +24,7 @@ import ctypes
 import importlib
 import json
 import os
+import resource
 import tempfile
 import unittest
 from functools import cache
@@ -70,6 +71,7 @@ class Stand:
         """The driver's module, and the shared memory that its kernels need."""
         folder = Path(self._folder.name) / version.hex()
         name = f"{module.get_module_identifier(block)}.ptx"
+        processor_time = resource.getrlimit(resource.RLIMIT_CPU)
         module._compile(
             output_dir=folder,
             output_name=name,
@@ -77,6 +79,8 @@ class Stand:
             use_ptx=True,
             options=module.resolved_options[block],
         )
+        # NVRTC lifts the limit.
+        resource.setrlimit(resource.RLIMIT_CPU, processor_time)
         meta = json.loads((folder / module._get_meta_name(block_dim=block)).read_text())
         image = (folder / name).read_bytes().rstrip(b"\0") + b"\0"
         return self._call("cuModuleLoadData", image), meta
