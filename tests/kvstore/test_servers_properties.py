@@ -69,6 +69,7 @@ def played(servers, program):
             worker.checkpoint()
             continue
         out = xp.zeros(KEYS[key], device="cpu")
+        rows = range(KEYS[key][0])
         if verb in ("push", "pushpull"):
             sent[key][rank] += number
         if verb == "push":
@@ -76,18 +77,22 @@ def played(servers, program):
         elif verb == "pushpull":
             worker.pushpull(key, gradient(rank, key, number), out)
         elif verb == "rows":
-            worker.row_sparse_pull(key, out, [0] * KEYS[key][0])
+            # The first row, in the place of each row.
+            rows = [0] * KEYS[key][0]
+            worker.row_sparse_pull(key, out, rows)
         else:
             worker.pull(key, out, priority=number)
         if verb != "push":
-            pulled.append((rank, key, sent[key][rank], out))
+            pulled.append((rank, key, sent[key][rank], rows, out))
+    # For each worker, key and row: two servers may be at different pushes of another worker.
     newest = {}
-    for rank, key, own, out in pulled:
+    for rank, key, own, rows, out in pulled:
         value = -out.numpy()
         assert (value[:, rank] == own).all(), "a worker reads what it wrote"
         assert (value <= sent[key]).all(), "nothing is applied twice"
-        assert (value >= newest.get((rank, key, value.shape), 0)).all(), "nothing goes back"
-        newest[rank, key, value.shape] = value if value.shape[0] == 1 else value.min(axis=0)
+        for row, values in zip(rows, value, strict=True):
+            assert (values >= newest.get((rank, key, row), 0)).all(), "nothing goes back"
+            newest[rank, key, row] = values
     for work in works:
         work.wait()
     for key, shape in KEYS.items():
