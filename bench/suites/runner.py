@@ -171,7 +171,8 @@ def findings_in(module: str, said: str) -> list[Outcome]:
     """The findings of checks in a process's output, each as an outcome."""
     blocks = re.findall(r"^cudasync check: (\w+: .*(?:\n    .*)*)", said, re.MULTILINE)
     # This removes the folders of this machine.
-    said_of = (re.sub(r"/\S*/site-packages/", "", re.sub(r"\s*\n\s*", " | ", b)) for b in blocks)
+    folders = re.compile(rf"/\S*/site-packages/|{re.escape(str(ROOT))}/")
+    said_of = (folders.sub("", re.sub(r"\s*\n\s*", " | ", block)) for block in blocks)
     return [{"test": module, "outcome": FOUND, "reason": each} for each in said_of]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+from bench.checkout import ROOT
 from bench.suites import runner, unittest_module, warp_suite
 from cudasync.softgpu import install
 
@@ -64,3 +65,17 @@ def test_a_deadline_is_processor_time(tmp_path):
     assert (status, said) == (None, "begun\n")
     done = "print('done')"
     assert runner.limited([sys.executable, "-c", done], tmp_path, 1, {}) == (0, "done\n")
+
+
+def test_findings_are_kept_without_the_folders_of_a_machine():
+    said = f"""before
+cudasync check: race: two writes
+    write called at {ROOT}/bench/suites/warp_module.py:64
+    write called at /some/lib/site-packages/numba/test_it.py:3
+after"""
+    (found,) = runner.findings_in("module", said)
+    assert found["outcome"] == runner.FOUND
+    assert found["reason"] == (
+        "race: two writes | write called at bench/suites/warp_module.py:64"
+        " | write called at numba/test_it.py:3"
+    )
