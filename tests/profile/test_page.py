@@ -24,18 +24,25 @@ CLICKS = """<script>
 const box = canvas.getBoundingClientRect(), wanted = WANTED;
 const send = (kind, x, y) => canvas.dispatchEvent(new PointerEvent(kind,
   { clientX: box.left + x, clientY: box.top + y, bubbles: true }));
-search: for (let y = 4; y < box.height; y += 8) for (let x = 0; x < box.width; x += 2) {
-  send("mousemove", x, y);
-  if (tooltip.hidden || !tooltip.textContent.startsWith(wanted)) continue;
-  const clock = tracks.clockAt(y), shown = clock.to - clock.from;
+const find = () => {
+  for (let y = 4; y < box.height; y += 8) for (let x = 0; x < box.width; x += 2) {
+    send("mousemove", x, y);
+    if (!tooltip.hidden && tooltip.textContent.startsWith(wanted)) return [x, y];
+  }
+  return null;
+};
+const first = find();
+if (first) {
+  const [x, y] = first, clock = tracks.clockAt(y), shown = clock.to - clock.from;
   canvas.dispatchEvent(new WheelEvent("wheel",
     { clientX: box.left + x, clientY: box.top + y, deltaY: -200, cancelable: true }));
   document.body.dataset.zoomed = clock.to - clock.from < shown;
   const from = clock.from;
   send("pointerdown", x, y); send("pointermove", x + 40, y); send("pointerup", x + 40, y);
   document.body.dataset.moved = clock.from < from && tracks.selected === null;
-  send("pointerdown", x + 40, y); send("pointerup", x + 40, y);
-  break search;
+  // At the edge of the profile it moves by less than the pointer.
+  const [there, line] = find() || first;
+  send("pointerdown", there, line); send("pointerup", there, line);
 }
 document.body.dataset.clicked = tracks.selected !== null;
 </script>"""
