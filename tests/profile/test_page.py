@@ -24,14 +24,14 @@ CLICKS = """<script>
 const box = canvas.getBoundingClientRect(), wanted = WANTED;
 const send = (kind, x, y) => canvas.dispatchEvent(new PointerEvent(kind,
   { clientX: box.left + x, clientY: box.top + y, bubbles: true }));
-const find = () => {
+const locate = () => {
   for (let y = 4; y < box.height; y += 8) for (let x = 0; x < box.width; x += 2) {
     send("mousemove", x, y);
     if (!tooltip.hidden && tooltip.textContent.startsWith(wanted)) return [x, y];
   }
   return null;
 };
-const first = find();
+const first = locate();
 if (first) {
   const [x, y] = first, clock = tracks.clockAt(y), shown = clock.to - clock.from;
   canvas.dispatchEvent(new WheelEvent("wheel",
@@ -41,7 +41,7 @@ if (first) {
   send("pointerdown", x, y); send("pointermove", x + 40, y); send("pointerup", x + 40, y);
   document.body.dataset.moved = clock.from < from && tracks.selected === null;
   // At the edge of the profile it moves by less than the pointer.
-  const [there, line] = find() || first;
+  const [there, line] = locate() || first;
   send("pointerdown", there, line); send("pointerup", there, line);
 }
 document.body.dataset.clicked = tracks.selected !== null;
