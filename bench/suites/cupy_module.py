@@ -20,8 +20,7 @@ import random
 
 import pytest
 
-from bench.suites import journal
-from bench.suites.nvidia_module import Recorder, count_commands
+from bench.suites.nvidia_module import count_commands, run
 
 
 class Sample:
@@ -52,28 +51,10 @@ def main(file: str, path: str, *skipped: str) -> int:
     """Run the tests that are not skipped; the exit status is 0 unless the process itself fails."""
     count_commands()
     os.chdir(Path(os.environ["CUPY_CHECKOUT"]))
-    # A module of theirs may have the name of a file in this folder.
-    sys.path.remove(str(Path(__file__).resolve().parent))
-    with open(path, "a", encoding="utf-8") as record:
-        recorder = Recorder(record, "", set(skipped))
-        status = pytest.main(
-            [file, "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"],
-            plugins=[
-                Sample(
-                    file,
-                    int(os.environ.get("CUPY_EVERY", "1")),
-                    int(os.environ.get("CUPY_AT_MOST", "0")),
-                ),
-                recorder,
-            ],
-        )
-        if recorder.is_lost:
-            journal.write(record, again=True)
-        elif status in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
-            return int(status)
-        else:
-            journal.write(record, over=True)
-    return 0
+    sample = Sample(
+        file, int(os.environ.get("CUPY_EVERY", "1")), int(os.environ.get("CUPY_AT_MOST", "0"))
+    )
+    return run(path, skipped, "", [file, "-m", "not slow"], [sample])
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import pytest
 from bench.suites import journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 # The module that NVIDIA's bindings have in their tree, but not in their wheel.
 _HELPERS = "cuda.bindings._test_helpers"
@@ -139,21 +139,22 @@ def _reason(said: object) -> str:
     return lines[-1].strip().removeprefix("Skipped: ")[:500] if lines else ""
 
 
-def main(file: str, path: str, *skipped: str) -> int:
-    """Run the tests that are not skipped; the exit status is 0 unless the process itself fails."""
-    checkout = Path(os.environ["NVIDIA_CHECKOUT"])
-    # The root is the package's folder, as its own pytest.ini and conftest.py expect.
-    package, _, inside = file.partition("/")
-    find_helpers(checkout)
-    count_commands()
-    os.chdir(checkout / package)
+def run(
+    path: str,
+    skipped: Sequence[str],
+    prefix: str,
+    options: Sequence[str],
+    plugins: Sequence[object] = (),
+) -> int:
+    """Run pytest with these options, and record each test, named with `prefix`, in the file at
+    `path`; the exit status of this process."""
     # A module of theirs may have the name of a file in this folder.
     sys.path.remove(str(Path(__file__).resolve().parent))
     with open(path, "a", encoding="utf-8") as record:
-        recorder = Recorder(record, f"{package}/", set(skipped))
+        recorder = Recorder(record, prefix, set(skipped))
         status = pytest.main(
-            [inside, "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir=."],
-            plugins=[recorder],
+            [*options, "-q", "-p", "no:cacheprovider", "-p", "no:xdist"],
+            plugins=[*plugins, recorder],
         )
         if recorder.is_lost:
             journal.write(record, again=True)
@@ -162,6 +163,18 @@ def main(file: str, path: str, *skipped: str) -> int:
         else:
             journal.write(record, over=True)
     return 0
+
+
+def main(file: str, path: str, *skipped: str) -> int:
+    """Run the tests that are not skipped; the exit status is 0 unless the process itself fails."""
+    checkout = Path(os.environ["NVIDIA_CHECKOUT"])
+    # The root is the package's folder, as its own pytest.ini and conftest.py expect.
+    package, _, inside = file.partition("/")
+    find_helpers(checkout)
+    count_commands()
+    os.chdir(checkout / package)
+    options = [inside, "--rootdir=."]
+    return run(path, skipped, f"{package}/", options)
 
 
 if __name__ == "__main__":

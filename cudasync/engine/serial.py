@@ -138,12 +138,14 @@ class SerialDispatcher:
         fn = claim(op, get_ident())
         assert fn is not None, "it runs one op at a time"
         if failure is not None:
-            if op._salvage is not None:
-                with current.use(op._engine), suppress(Exception):
-                    rest = op._salvage(op)
-                    if rest is not None:
-                        self._call(op, rest)
-            self._end(op, failure=failure)
+            try:
+                if op._salvage is not None:
+                    with current.use(op._engine), suppress(Exception):
+                        rest = op._salvage(op)
+                        if rest is not None:
+                            self._call(op, rest)
+            finally:
+                self._end(op, failure=failure)
             return
         self._running.append(op)
         self._runner = get_ident()

@@ -12,6 +12,7 @@ from cudasync.engine.hazards.variable import Var
 
 if TYPE_CHECKING:
     from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.hazards.damage import Damage
 
 
 def is_silent(accesses: Accesses) -> bool:
@@ -51,6 +52,14 @@ class Between:
 def besides(between: Between | None) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
     """The additional reads and writes of an op."""
     return ((), ()) if between is None else between.of_one()
+
+
+def fail(damage: Damage, accesses: Accesses, over: tuple[Var, ...]) -> None:
+    """Note in `damage` that a step with these accesses has failed, or was left out. A step without
+    writes damages the variables that show its end, `over`."""
+    damage.fail(accesses)
+    if is_silent(accesses):
+        damage.fail((((), (), ()), (), over))
 
 
 def tell(op: Any, accesses: Accesses) -> None:

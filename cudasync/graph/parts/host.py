@@ -14,7 +14,7 @@ from cudasync.engine.log import fences
 from cudasync.engine.log.node import origins_of
 from cudasync.engine.op import OpKind
 from cudasync.graph.parts.call_loop import Calls
-from cudasync.graph.parts.completion_variables import besides, is_silent, tell
+from cudasync.graph.parts.completion_variables import besides, fail, tell
 from cudasync.graph.parts.host_parallelism import Spreading, Trial, noting, urgent_first
 from cudasync.graph.parts.single_op import AlonePart
 from cudasync.graph.segments import Segment
@@ -205,9 +205,7 @@ class HostPart:
 
     def _fail(self, at: int, op: Any) -> None:
         accesses = self._steps[at].hazards
-        op._damage.fail(accesses)
-        if is_silent(accesses):
-            op._damage.fail((((), (), ()), (), self._over))
+        fail(op._damage, accesses, self._over)
         tell(op, self.accesses)
 
     def _bound(self, op: Any, fn: Callable[..., Any]) -> Callable[..., Any]:

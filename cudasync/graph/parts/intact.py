@@ -15,7 +15,7 @@ from cudasync.engine.hazards.checked import held
 from cudasync.engine.hazards.damage import Damage
 from cudasync.engine.log.node import origins_of
 from cudasync.graph.device_graph import device_graph
-from cudasync.graph.parts.completion_variables import is_silent, tell
+from cudasync.graph.parts.completion_variables import fail, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -104,9 +104,7 @@ class IntactGraphs:
         if not damage.reaches(accesses):
             damage.heal(accesses)
             return True
-        damage.fail(accesses)
-        if is_silent(accesses):
-            damage.fail((((), (), ()), (), self._over))
+        fail(damage, accesses, self._over)
         return False
 
 

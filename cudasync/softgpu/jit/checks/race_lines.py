@@ -221,34 +221,31 @@ judge:
   %is.free = icmp eq i32 %any.now, 0
   br i1 %is.free, label %written, label %left
 {_put("written", _WRITERS, keeps=False)}"""
+
+
+def _tried(label: str, number: int, mask: object) -> str:
+    """The block that looks whether this place of all cells is free, then whether it is taken."""
+    return f"""\
+{label}:
+  %any.{number} = and i32 %any.now, {mask}
+  %is.free.{number} = icmp eq i32 %any.{number}, 0
+  br i1 %is.free.{number}, label %put.{number}, label %taken.{number}
+taken.{number}:
+  %all.{number} = and i32 %all.now, {mask}
+  %is.taken.{number} = icmp eq i32 %all.{number}, {mask}
+"""
+
+
 _READS: Final = f"""\
 judge:
   %writers = and i32 %any.now, {_WRITERS}
   %is.after.write = icmp ne i32 %writers, 0
   br i1 %is.after.write, label %left, label %reads
-reads:
-  %any.1 = and i32 %any.now, {_FIRST}
-  %is.free.1 = icmp eq i32 %any.1, 0
-  br i1 %is.free.1, label %put.1, label %taken.1
-taken.1:
-  %all.1 = and i32 %all.now, {_FIRST}
-  %is.taken.1 = icmp eq i32 %all.1, {_FIRST}
+{_tried("reads", 1, _FIRST)}\
   br i1 %is.taken.1, label %second, label %left
-second:
-  %any.2 = and i32 %any.now, {_SECOND}
-  %is.free.2 = icmp eq i32 %any.2, 0
-  br i1 %is.free.2, label %put.2, label %taken.2
-taken.2:
-  %all.2 = and i32 %all.now, {_SECOND}
-  %is.taken.2 = icmp eq i32 %all.2, {_SECOND}
+{_tried("second", 2, _SECOND)}\
   br i1 %is.taken.2, label %third, label %left
-third:
-  %any.3 = and i32 %any.now, {_THIRD}
-  %is.free.3 = icmp eq i32 %any.3, 0
-  br i1 %is.free.3, label %put.3, label %taken.3
-taken.3:
-  %all.3 = and i32 %all.now, {_THIRD}
-  %is.taken.3 = icmp eq i32 %all.3, {_THIRD}
+{_tried("third", 3, _THIRD)}\
   %some.twins = and i32 %twins.now, {_TWINS}
   %are.no.twins = icmp eq i32 %some.twins, 0
   %is.full = and i1 %is.taken.3, %are.no.twins
