@@ -13,6 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
 
+    from cudasync.driver.memory.in_flight import InFlight
     from cudasync.driver.ownership.context_life import Garbage
     from cudasync.driver.streams.event import Event
 
 _OUT_OF_MEMORY = 2
 _LEGACY_STREAM = 1
+# So often a thread that cannot ask about a stream looks again.
+_LOOKS = 100
 
 
 class _Here(threading.local):
@@ -147,7 +151,8 @@ class Context:
         """
         life = self.token
         if is_placed and not life.garbage and not life.blocking_garbage:
-            return check(function(*arguments), call)
+            with Relaxed():
+                return check(function(*arguments), call)
         self.enter_anew()
         life = self.token
         with Relaxed():
@@ -159,7 +164,7 @@ class Context:
                 answer[0]
                 and int(answer[0]) == _OUT_OF_MEMORY
                 and life.blocking_garbage
-                and not any(map(is_captured, _streams(life)))
+                and not _may_be_captured(life)
             ):
                 self.synchronize()
                 answer = function(*arguments)
@@ -195,16 +200,33 @@ class Context:
         life.kept.append((marker, operand))
 
 
-def _streams(life: Life) -> list[Any]:
-    """The legacy default stream, and our streams."""
-    ours = [in_flight.raw_stream for in_flight in list(life.in_flight)]
-    return [driver.CUstream(_LEGACY_STREAM), *ours]
-
-
 def _is_idle(life: Life) -> bool:
     """True if none of our streams has work left or is captured, and neither is the legacy default
-    stream."""
-    return not any(is_captured(raw) or driver.cuStreamQuery(raw)[0] for raw in _streams(life))
+    stream. False if another thread asks about a stream, or ends it, just now."""
+    if _is_busy(driver.CUstream(_LEGACY_STREAM)):
+        return False
+    return all(each.ask(_is_busy) is False for each in list(life.in_flight))
+
+
+def _is_busy(raw: Any) -> bool:
+    return is_captured(raw) or bool(driver.cuStreamQuery(raw)[0])
+
+
+def _may_be_captured(life: Life) -> bool:
+    """True if one of our streams or the legacy default stream is captured. Also if another thread
+    asks about a stream for long: it may be suspended there."""
+    if is_captured(driver.CUstream(_LEGACY_STREAM)):
+        return True
+    return any(_is_captured_or_unclear(life, each) for each in list(life.in_flight))
+
+
+def _is_captured_or_unclear(life: Life, each: InFlight) -> bool:
+    for _ in range(_LOOKS):
+        answer = each.ask(is_captured)
+        if answer is not None or each not in life.in_flight:
+            return bool(answer)
+        time.sleep(0)
+    return True
 
 
 def _forget_kept(life: Life) -> None:

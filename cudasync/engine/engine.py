@@ -255,6 +255,9 @@ class Engine:
 
     def _drain(self, timeout: float | None) -> None:
         """Wait until every op pushed so far, and each op they push, has finished or failed."""
+        if timeout is None and not current.inside():
+            # Short work is over before the fence, which wakes a thread for each busy stream.
+            waiters.poll(self._issuer.tails())
         fences.wait_for_all(self, timeout)
 
     # The interface for the rooms of the engine.

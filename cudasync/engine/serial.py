@@ -98,6 +98,10 @@ class SerialDispatcher:
                 )
         yield
 
+    def tails(self) -> list[DeviceOp]:
+        """Ops end before their push does."""
+        return []
+
     def look(self) -> None:
         """Ops end before their push does."""
 

@@ -15,17 +15,19 @@ from cudasync.engine import current
 from cudasync.engine.device.ready import settle
 from cudasync.engine.host.awaited_pool import FRESH, run_awaited
 from cudasync.engine.host.watchdog import stand_in
+from cudasync.engine.last_on_streams import last_on_streams
 from cudasync.engine.lifecycle import interrupts
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op_classes import DeviceOp, Fence, FullOp, PlainOp
+from cudasync.engine.op_classes import Fence, FullOp, PlainOp
 from cudasync.errors import DeadlockError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from cudasync.engine.op import Op
+    from cudasync.engine.op_classes import DeviceOp
 
 # With so few entries in the log a waiter plans them faster than a worker would.
 FEW = 16
@@ -97,13 +99,18 @@ def _is_left_to_a_worker(op: Op) -> bool:
 def _ends_soon(op: Op) -> bool:
     """Poll the devices for a moment: two thread switches cost more than a short op."""
     gate = None if op._node is None else op._node.gate
-    candidates = (op,) if gate is None else (op, *gate.before)
-    asked = [each for each in candidates if isinstance(each, DeviceOp)]
+    poll(last_on_streams((op,) if gate is None else (op, *gate.before)), op)
+    return op.finished
+
+
+def poll(asked: Sequence[DeviceOp], last: Op | None = None) -> None:
+    """Ask the devices about these ops for a moment, until `last`, or all, are over."""
     until = time.perf_counter() + SOON_S
-    while asked and not op.finished and time.perf_counter() < until:
+    while asked and not (last is not None and last.finished) and time.perf_counter() < until:
         for each in asked:
             each._pool.query(each)
-    return op.finished
+        if last is None:
+            asked = [each for each in asked if not each.finished]
 
 
 def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:

@@ -75,7 +75,7 @@ class Stream:
 
         def destroy(raw: Any) -> Any:
             life.in_flight.discard(in_flight)
-            return driver.cuStreamDestroy(raw)
+            return in_flight.destroy(driver.cuStreamDestroy)
 
         # None only for a default stream of whichever device is current.
         self.fixed_device: Device | None = device

@@ -55,7 +55,8 @@ class Issuer:
         self.devices: dict[object, DeviceStreams] = {}
 
     query, watch, report = polling.query, polling.watch, polling.report
-    poll, look, watch_streams = polling.poll, polling.look, polling.watch_streams
+    poll, look, tails = polling.poll, polling.look, polling.tails
+    watch_streams = polling.watch_streams
     streams_of, tallies, heal = devices.streams_of, devices.tallies, devices.heal
     dismiss, close = devices.dismiss, devices.close
 

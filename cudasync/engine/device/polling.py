@@ -77,6 +77,12 @@ def poll(self: Issuer, timeline: Timeline) -> None:
             self.watch(middle)
 
 
+def tails(self: Issuer) -> list[DeviceOp]:
+    """The last op on each stream, unless it is known to be over."""
+    lasts = (each.tail for device in list(self.devices.values()) for each in device.timelines)
+    return [op for op in lasts if op is not None and not op.finished]
+
+
 def look(self: Issuer) -> None:
     """End all ops that the devices have finished by now."""
     for device in list(self.devices.values()):

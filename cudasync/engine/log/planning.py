@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from cudasync.engine.hazards.damage import Origins
 from cudasync.engine.hazards.non_poisoning_reads import unheard_of
 from cudasync.engine.hazards.predecessors import predecessors
+from cudasync.engine.last_on_streams import last_on_streams
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.histories import history_of, let_rest
 from cudasync.engine.log.node import OPEN, PLANNING, JoinGate, TracedGate
@@ -104,6 +105,7 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
         if not op.finished:
             op._pool.put(op)
     else:
+        has_others = False
         for before in gate.before:
             kind = before.__class__
             if kind is PlainOp or kind is FullOp or kind is ShortOp:
@@ -111,8 +113,13 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
                 (before._node or nodes.of(before)).listeners.append(gate)
                 if before.finished:
                     gate.arrive(before)
-            elif not _listen(before, op, gate):
+                continue
+            has_others = True
+            if not _listen(before, op, gate):
                 gate.arrive(before)
+        if has_others and not _leaves_waits_to_the_driver(op):
+            for last in last_on_streams(gate.before):
+                last._pool.watch(last)
         gate.notify(PLANNING)
     node.is_planned = True
     if op.finished:
@@ -180,12 +187,13 @@ def _listen(before: Op, op: Op, gate: JoinGate) -> bool:
     """Make `gate` a listener of `before`; False if `before` need not be waited for."""
     node = before._node or nodes.of(before)
     # First the listener, then the look: the thread that ends or issues `before` does the reverse.
-    if isinstance(op, DeviceOp) and isinstance(before, DeviceOp) and not op._is_blocking:
+    if isinstance(before, DeviceOp) and _leaves_waits_to_the_driver(op):
         # Once it is issued, the driver can do the waiting.
         node.issue_listeners.append(gate)
         return not (before.finished or before._point is not None)
     node.listeners.append(gate)
-    if before.finished:
-        return False
-    before._pool.watch(before)
-    return True
+    return not before.finished
+
+
+def _leaves_waits_to_the_driver(op: Op) -> bool:
+    return isinstance(op, DeviceOp) and not op._is_blocking

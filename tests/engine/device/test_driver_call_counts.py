@@ -21,6 +21,8 @@ import cudasync as cs
 from cudasync.array.allocation import reap
 from cudasync.driver import Stream
 from cudasync.engine.device.polling import POLL_EVERY
+from cudasync.engine.device.timeline import Watcher
+from cudasync.engine.log import planning
 from cudasync.engine.observation import every_engine
 from cudasync.testing import Latch
 
@@ -190,6 +192,46 @@ def test_fan_out_and_fan_in_cost_at_most_a_wait_for_each_other_stream(engine, de
             engine.push(lambda stream: None, device=device, reads=rest)
     assert calls.pop("cuStreamWaitEvent") <= (STREAMS - 1) ** 2
     assert_cost(calls, N)
+
+
+@pytest.fixture
+def questions(monkeypatch):
+    """The ops whose end a stream's watcher is to wait for."""
+    asked = []
+    ask = Watcher.ask
+
+    def noted(self, op, point, report):
+        asked.append(op)
+        ask(self, op, point, report)
+
+    monkeypatch.setattr(Watcher, "ask", noted)
+    return asked
+
+
+def wait_for_many(engine, device, latch, mix, questions):
+    """Wait for N ops on all streams, which are held up at first."""
+    x, *rest = arrays(N)
+    questions.clear()
+    engine.push(latch.hold, device=device, writes=[x])
+    for y in rest:
+        mix(y, x, np.int32(1), np.uint32(8))
+    with pytest.raises(TimeoutError):
+        engine.waitall(0.01)
+    latch.release()
+    engine.waitall()
+
+
+def test_a_wait_for_many_ops_asks_for_the_last_of_each_stream(
+    engine, device, latch, mix, questions
+):
+    wait_for_many(engine, device, latch, mix, questions)
+    assert 0 < len(questions) <= STREAMS
+
+
+def test_a_wait_that_asks_for_each_op_is_found(engine, device, latch, mix, questions, monkeypatch):
+    monkeypatch.setattr(planning, "last_on_streams", list)
+    wait_for_many(engine, device, latch, mix, questions)
+    assert len(questions) >= N - 1
 
 
 @pytest.mark.parametrize("call", ["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync"])
