@@ -22,7 +22,7 @@ from cudasync.ptx.liveness import defs, uses
 from cudasync.ptx.types import ScalarType, StateSpace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 Numbers: TypeAlias = "int | tuple[int, ...]"
 """One number for all threads, or one for each."""
@@ -99,14 +99,20 @@ class ThreadValues:
             self._passing[key] = sum(passing)
         return self._passing[key]
 
-    def going(self, last: ir.Instruction, *, is_following: bool) -> int:
-        """The threads, as bits, that may go on behind the last instruction of a block of code.
+    def onward(
+        self, last: ir.Instruction, successors: Iterable[int], following: int
+    ) -> Iterator[tuple[int, int]]:
+        """The nodes behind a node that ends in `last`, each with the threads that may go there.
 
-        They go to the following instruction, or else to the other place that it may lead to.
+        Threads are bits. `following` is the node of the following instruction.
         """
-        if last.guard is None or last.opcode not in ("bra", "ret", "exit"):
-            return self.everybody
-        return self.threads(last.guard, fail=is_following)
+        successors = tuple(successors)
+        is_open = last.guard is None or last.opcode not in ("bra", "ret", "exit")
+        for after in successors:
+            if is_open or len(successors) == 1:
+                yield after, self.everybody
+            else:
+                yield after, self.threads(last.guard, fail=after == following)
 
     def _value(self, operand: ir.Operand) -> Value | None:
         match operand:

@@ -242,5 +242,11 @@ def test_threads_that_come_to_an_access_are_counted(monkeypatch):
     """Planted: every thread fails every guard."""
     block, steps = (THREADS, 1, 1), [(True, 4, (0, 0, 0), 0, 8, True)]
     assert left_out(tile_text(steps), block) == [False]
-    monkeypatch.setattr(ThreadValues, "going", lambda *_, is_following: int(not is_following))
+    monkeypatch.setattr(
+        ThreadValues,
+        "onward",
+        lambda _self, _last, successors, following: (
+            (after, int(after != following)) for after in successors
+        ),
+    )
     assert left_out(tile_text(steps), block) == [True]

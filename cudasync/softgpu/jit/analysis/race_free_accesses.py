@@ -103,16 +103,8 @@ def _stretch(flow: Flow, entry: int, barriers: set[int], values: ThreadValues) -
 
     def onward(index: int) -> Iterator[tuple[int, int]]:
         node, last = flow.nodes[index], flow.last(index)
-        if node.end - 1 in barriers and last.guard is None:
-            return
-        following = flow.starting_at(node.end)
-        is_apart = len(node.successors) > 1
-        for after in node.successors:
-            is_following = after == following
-            yield (
-                after,
-                values.going(last, is_following=is_following) if is_apart else values.everybody,
-            )
+        if node.end - 1 not in barriers or last.guard is not None:
+            yield from values.onward(last, node.successors, flow.starting_at(node.end))
 
     body = flow.function.body
     for index, those in reaching(entry, flow.exit, onward, values.everybody).items():
