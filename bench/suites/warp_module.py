@@ -1,15 +1,16 @@
-"""A module of NVIDIA Warp's tests, with its kernels on the software GPU: `pip install warp-lang`.
+"""Runs a module of NVIDIA Warp's tests on the software GPU: `pip install warp-lang`.
 
     python bench/suites/warp_module.py test_math          a module of warp/tests, dots for folders
     python bench/suites/warp_module.py tile.test_tile -v -k sort  with options of unittest
 
-Warp links the CUDA runtime itself, which does not run here. But Warp compiles for GPUs without one,
-and runs on the processor. So each call of a kernel on the processor becomes a launch in the same
-memory, of the PTX that Warp's own NVRTC makes. Warp's tests judge the results.
+Warp links the CUDA runtime itself, which the software GPU does not replace. But Warp compiles for
+GPUs without having one, and runs kernels on the processor. This program turns each of these calls
+into a launch, in the same memory, of the PTX that Warp's NVRTC makes. Warp's tests judge the
+results.
 
-Accesses are not checked, since the memory is the host's, unless CUDASYNC_CHECKS asks for checks.
-Then arrays are page-locked memory. Processes that a test starts run on the
-processor.
+The memory is the host's, so accesses are not checked by default. If CUDASYNC_CHECKS asks for
+checks, arrays are page-locked memory, which the checks know. Processes that a test starts run on
+the processor.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ CHECKED = os.environ.get("CUDASYNC_CHECKS", "").split(",")
 BLOCK = 256
 
 
-class Stand:
-    """The software GPU, and the modules that Warp compiled for it."""
+class SoftwareGpu:
+    """The software GPU with the modules that Warp has compiled for it."""
 
     def __init__(self) -> None:
         from cuda.bindings import driver
@@ -68,7 +69,7 @@ class Stand:
         return results[0] if results else None
 
     def _load(self, module: Any, version: bytes, block: int) -> tuple[Any, dict[str, int]]:
-        """The driver's module, and the shared memory that its kernels need."""
+        """The driver's module, and what Warp has written about its kernels."""
         folder = Path(self._folder.name) / version.hex()
         name = f"{module.get_module_identifier(block)}.ptx"
         processor_time = resource.getrlimit(resource.RLIMIT_CPU)
@@ -138,23 +139,23 @@ class Stand:
         self.launched += 1
 
 
-def begin() -> Stand:
+def begin() -> SoftwareGpu:
     """Initialise Warp, and launch its kernels on the software GPU from now on."""
     warp.config.enable_cpu_blocks = True
     warp.init()
-    stand = Stand()
-    stand.take_over()
-    return stand
+    device = SoftwareGpu()
+    device.take_over()
+    return device
 
 
 def main() -> int:
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(__doc__)
         return 2
-    stand = begin()
+    device = begin()
     tests = importlib.import_module(f"warp.tests.{sys.argv[1]}")
     done = unittest.main(module=tests, exit=False, argv=["warp_module", *sys.argv[2:]])
-    print(f"{stand.launched} launches on the software GPU")
+    print(f"{device.launched} launches on the software GPU")
     return 0 if done.result.wasSuccessful() else 1
 
 

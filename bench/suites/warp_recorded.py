@@ -1,8 +1,8 @@
-"""One module of Warp's tests in this process, launched by warp_module.py, with a record.
+"""Runs one module of Warp's tests in this process, and records the outcome of each test.
 
     python bench/suites/warp_recorded.py MODULE RECORD [SKIP ...]
 
-Tests named after RECORD are left out. warp_suite.py calls this program.
+Tests named behind RECORD are left out. `warp_suite.py` calls this program.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from bench.suites import unittest_module, warp_module
 def main(module: str, path: str, *skipped: str) -> int:
     """The exit status is 0 unless the process itself fails."""
     warp.config.quiet = True
-    stand = warp_module.begin()
+    device = warp_module.begin()
     unittest_module.run(module, path, skipped)
-    print(f"{stand.launched} launches on the software GPU")
+    print(f"{device.launched} launches on the software GPU")
     return 0
 
 

@@ -1,12 +1,13 @@
-"""The tests in the wheel of NVIDIA Warp, with their kernels on the software GPU.
+"""Runs the tests in NVIDIA Warp's wheel, with their kernels on the software GPU.
 
-    python bench/suites/warp_suite.py test_codegen tile.       modules with one of these in the name
-    python bench/suites/warp_suite.py --check mem,race,init,sync --json FILE  checked, and kept
-    python bench/suites/warp_suite.py --table FILE             what such a file says; nothing is run
+    python bench/suites/warp_suite.py test_codegen tile.       modules with a word in their name
+    python bench/suites/warp_suite.py --check mem,race,init,sync --json FILE   under checks, kept
+    python bench/suites/warp_suite.py --table FILE             print a kept file; run nothing
 
-warp_module.py says how its kernels come to the software GPU. Under checks a module's arrays are
-page-locked memory. Objects that Warp's C++ code allocates are not known to the software GPU, so
-modules with such objects run without `mem`. Exit status: 0 if every test passed or was skipped.
+Each module runs in a process of its own. `warp_module.py` brings Warp's kernels to the software
+GPU. Under checks, a module's arrays are page-locked memory. Warp's C++ code allocates meshes,
+trees, grids and volumes itself. The software GPU does not know this memory, so modules with such
+objects run without `mem`. Exit status: 0 if every test passed or was skipped.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from bench.suites import runner
 
 CHILD = ROOT / "bench" / "suites" / "warp_recorded.py"
 PREFIX = "warp.tests."
-# What Warp's C++ code allocates: meshes, trees, grids, volumes and textures.
+# Objects that Warp's C++ code allocates.
 _NATIVE = re.compile(
     r"wp\.(?:Mesh|Bvh|HashGrid|Volume|MarchingCubes|Texture\w*|fabricarray)\(|\.volume_by_\w+"
 )
-# Tests of other libraries, and those that need Warp's own CUDA device, run no kernel here.
+# These tests run no kernel here: they need other libraries, or Warp's own CUDA device.
 _LEFT_OUT = {"interop", "cuda", "aux_files"}
 
 
@@ -77,7 +78,7 @@ def modules(top: Path) -> list[str]:
 
 
 def kinds(asked: str | None, module: str, top: Path) -> str:
-    """The kinds of checks for a module: without `mem` where C++ code allocates."""
+    """The kinds of checks for a module: without `mem` if C++ code allocates its objects."""
     file = top / (module.removeprefix(PREFIX).replace(".", "/") + ".py")
     named = (asked or "").split(",")
     if _NATIVE.search(file.read_text(encoding="utf-8")):

@@ -8,24 +8,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import array_shapes, basic_indices
+from hypothesis.extra.numpy import basic_indices
 
 import cudasync as cs
 from cudasync.array.copies import gather_scatter
-from cudasync.testing import HostLatch
+from cudasync.testing import HostLatch, arrays
 
 DTYPES = ["u1", "i2", "f2", "f4", "u4", "f8", "c8", "c16", "V3", "f4, i2"]
 
 
 @st.composite
 def views(draw):
-    """A host array of random bytes, and an index that gives a view of it."""
-    shape = draw(array_shapes(max_dims=5, max_side=5))
-    index = draw(basic_indices(shape, allow_newaxis=True))
-    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
-    size = int(np.prod(shape)) * dtype.itemsize
-    host = np.random.default_rng(0).integers(0, 256, size, np.uint8).view(dtype).reshape(shape)
-    return host, index
+    """A host array, and an index that gives a view of it."""
+    host = draw(arrays(draw(st.sampled_from(DTYPES)), most_dims=5, most_side=5))
+    return host, draw(basic_indices(host.shape, allow_newaxis=True))
 
 
 def bytes_of(array):

@@ -199,6 +199,17 @@ __global__ void sum_of_half(int* y, const int* x, int last) {
     if (i <= last) y[i] = value;
 }
 
+__device__ __noinline__ int added(int one, int other) { return one + other; }
+__device__ __noinline__ int from_below(int value, int by) { return __shfl_down_sync(0xffffu, value, by); }
+
+__global__ void sum_by_functions(int* y, const int* x, int last) {
+    int i = threadIdx.x;
+    if (i >= 16) return;
+    int value = x[i];
+    for (int by = 8; by; by /= 2) value = added(value, from_below(value, by));
+    if (i <= last) y[i] = value;
+}
+
 __global__ void votes_in_rounds(int* y, int is_given) {
     int i = threadIdx.x, found = 0;
     for (int k = 0; k <= i % 4; k++) {

@@ -54,6 +54,7 @@ ARGUMENTS = {
     "masks_of_sides": (WORD, FLAG, FLAG),
     "sum_of_warps": (WORD, WORD),
     "sum_of_half": (WORD, WORD, FLAG),
+    "sum_by_functions": (WORD, WORD, FLAG),
     "votes_in_rounds": (WORD, FLAG),
     "barrier_behind_return": (WORD, FLAG),
     "barrier_around_work": (WORD, FLAG),

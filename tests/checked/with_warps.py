@@ -91,3 +91,15 @@ def a_sum_that_is_stored_too_often():
 def a_sum_that_is_stored_once():
     with memory(256, 256, value=0) as (y, x):
         ok(driver.cuLaunchKernel(*call("sum_of_half", y, x, 0)))
+
+
+@wrong("sync", "a lane stores what a function has read of one beyond the mask, and another added")
+def a_sum_by_functions_that_is_stored_too_often():
+    with memory(256, 256, value=0) as (y, x):
+        ok(driver.cuLaunchKernel(*call("sum_by_functions", y, x, 1)))
+
+
+@right("the first lane's sum is one of its half, whatever functions add for the others")
+def a_sum_by_functions_that_is_stored_once():
+    with memory(256, 256, value=0) as (y, x):
+        ok(driver.cuLaunchKernel(*call("sum_by_functions", y, x, 0)))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntFlag
@@ -42,6 +43,12 @@ KINDS = (Touch.READ, Touch.WRITTEN, Touch.READ_FIRST)
 _ALL_MARKS = 1 << len(Touch)
 # Marks are read in stretches of this many bytes, which stay in a processor's second cache.
 _STRETCH = 1 << 16
+_PART = 1 << 10
+# For each mark: a part with this mark alone, and a pattern for less than a part.
+_REPEATED = [
+    (bytes([mark]) * _PART, re.compile(b"%b+" % re.escape(bytes([mark]))))
+    for mark in range(_ALL_MARKS)
+]
 # Memory from this size on has its marks in large pages: fewer page faults.
 _LARGE = 1 << 21
 # Modifiers of strong accesses: two concurrent strong accesses are no race.
@@ -173,19 +180,34 @@ class Recording:
             if kept is not None and first < last:
                 kept[first - low : last - low] = bytes([Touch.WRITTEN]) * (last - first)
 
-    def touched(
-        self, index: int, kind: Touch, without: Touch | None = None
-    ) -> list[tuple[int, int]]:
-        """The bytes of the range at `index` with a mark of `kind`, as (start, end) addresses.
+    def runs(self, index: int) -> list[tuple[int, int, int]]:
+        """The range at `index`, as runs of bytes with one mark: start, end, mark.
 
-        Bytes with a mark of `without` are left out.
+        Bytes that were not touched, with a mark of 0, are left out.
         """
-        bare = without or 0
-        marked = bytes(bool(m & kind and not m & bare) for m in range(_ALL_MARKS))
         start, _ = self.ranges[index]
         kept = self._kept[index]
         assert kept is not None, f"the range at {start:#x} has no marks"
-        return [(start + low, start + high) for low, high in _runs(kept, marked)]
+        return [(start + low, start + high, mark) for low, high, mark in _runs(kept)]
+
+    def touched(self, index: int, kind: Touch) -> list[tuple[int, int]]:
+        """The bytes of the range at `index` with a mark of `kind`, as (start, end) addresses."""
+        return of_kind(self.runs(index), kind)
+
+
+def of_kind(
+    runs: Iterable[tuple[int, int, int]], kind: Touch, without: Touch | None = None
+) -> list[tuple[int, int]]:
+    """Those of a recording's runs that have a mark of `kind` and none of `without`, joined."""
+    wanted, bare = int(kind), int(without or 0)
+    found: list[tuple[int, int]] = []
+    for start, end, mark in runs:
+        if mark & wanted and not mark & bare:
+            if found and found[-1][1] == start:
+                found[-1] = (found[-1][0], end)
+            else:
+                found.append((start, end))
+    return found
 
 
 def _marks(size: int) -> mmap.mmap:
@@ -198,33 +220,27 @@ def _marks(size: int) -> mmap.mmap:
     return made
 
 
-def _runs(kept: mmap.mmap, marked: bytes) -> list[tuple[int, int]]:
-    """The runs of bytes whose marks have a 1 in `marked`, in order.
+def _runs(kept: mmap.mmap) -> list[tuple[int, int, int]]:
+    """The runs of equal marks other than 0, in order; neighbours may have the same mark.
 
-    A stretch with one mark throughout is found by a comparison of memory, which is most stretches.
+    Most parts are found to have one mark by a comparison of memory. The marks themselves are looked
+    at near the ends of runs alone.
     """
-    table = marked.ljust(256, b"\0")
-    found: list[tuple[int, int]] = []
+    found: list[tuple[int, int, int]] = []
     for start in range(0, len(kept), _STRETCH):
         stretch = kept[start : start + _STRETCH]
-        if stretch == stretch[:1] * len(stretch):
-            runs = [(0, len(stretch))] if table[stretch[0]] else []
-        else:
-            runs = _runs_of_ones(stretch.translate(table))
-        if found and runs and runs[0][0] == 0 and found[-1][1] == start:
-            found[-1] = (found[-1][0], start + runs.pop(0)[1])
-        found += [(start + low, start + high) for low, high in runs]
-    return found
-
-
-def _runs_of_ones(flags: bytes) -> list[tuple[int, int]]:
-    """The runs of 1 among bytes of 0 and 1."""
-    found = []
-    low = flags.find(1)
-    while low >= 0:
-        high = flags.find(0, low)
-        found.append((low, high if high >= 0 else len(flags)))
-        low = flags.find(1, high) if high >= 0 else -1
+        low, size = 0, len(stretch)
+        while low < size:
+            mark = stretch[low]
+            part, rest = _REPEATED[mark]
+            high = low
+            while stretch.startswith(part, high):
+                high += _PART
+            behind = rest.match(stretch, high)
+            high = behind.end() if behind is not None else high
+            if mark:
+                found.append((start + low, start + high, mark))
+            low = high
     return found
 
 

@@ -149,6 +149,11 @@ def is_strong(instruction: ir.Instruction) -> bool:
     return instruction.opcode in ("atom", "red") or not _STRONG.isdisjoint(instruction.modifiers)
 
 
+def is_ordering(instruction: ir.Instruction) -> bool:
+    """Whether it acquires what other threads have released, or releases to others."""
+    return not {"acquire", "release", "acq_rel"}.isdisjoint(instruction.modifiers)
+
+
 def is_wide(instruction: ir.Instruction) -> bool:
     """Whether its scope is wider than the block."""
     return _NARROW.isdisjoint(instruction.modifiers)

@@ -15,6 +15,7 @@ from cudasync.errors import PtxError
 from cudasync.softgpu.expansion import expand
 from cudasync.softgpu.interface.launch import Found
 from cudasync.softgpu.interface.race_records import NEAR_NAME
+from cudasync.softgpu.jit.analysis.race_free_accesses import race_free_accesses
 from cudasync.softgpu.jit.checks.initialisation_calls import WINDOW_CALL
 from cudasync.softgpu.jit.convergence.calls import TELLING
 from cudasync.softgpu.jit.ir_cache import KernelTexts, key_of_compiled
@@ -59,6 +60,8 @@ class JitKernel:
         self._programs: list[Program] = []
         self._find_program = find_program
         self._races = settings.races
+        # By the shape of blocks: accesses that cannot race there.
+        self._quiet: dict[Dim3, tuple[int, ...]] = {}
         self._texts = KernelTexts(outline.name, self._program, settings, source)
         self._fits: dict[tuple[Dim3, int], Fit] = {}
         self._needs_whole_warps = self.text(_USUAL).traits.needs_whole_warps
@@ -95,14 +98,24 @@ class JitKernel:
         """The variant for blocks of this shape."""
         x, y, z = block
         is_line = y == z == 1
+        quiet = self._quiet_in(block) if self._races else ()
         if x % WARP and not is_line and x % 16 == 0 and not self._needs_whole_warps:
-            return Variant(lanes=16, is_rowwise=True, is_whole=True)
+            return Variant(lanes=16, is_rowwise=True, is_whole=True, quiet=quiet)
         return Variant(
             lanes=WARP,
             is_rowwise=x % WARP == 0 or is_line,
             is_whole=x * y * z % WARP == 0,
-            is_line=is_line and self._races,
+            quiet=quiet,
         )
+
+    def _quiet_in(self, block: Dim3) -> tuple[int, ...]:
+        """The accesses that cannot race in such blocks; two threads may find them at once."""
+        found = self._quiet.get(block)
+        if found is None:
+            program = self._program()
+            shared = program.kernel_storage.shared
+            found = self._quiet[block] = race_free_accesses(program.kernel, block, shared)
+        return found
 
     sees_threads = True
 

@@ -15,6 +15,10 @@ from cudasync.softgpu.jit.block_loop.warp_loop import axes_in, emit_active, warp
 from cudasync.softgpu.jit.control_flow.calls import argument_names, function_name
 from cudasync.softgpu.jit.control_flow.masked_execution import Control
 from cudasync.softgpu.jit.convergence.undefined import Undefined
+from cudasync.softgpu.jit.convergence.undefined_arguments import (
+    are_followed,
+    undefined_parameters,
+)
 from cudasync.softgpu.jit.convergence.unsafe_shuffles import unsafe_shuffles
 from cudasync.softgpu.jit.findings import Findings, analyse_function
 from cudasync.softgpu.jit.kernel_abi.kernel_text import KernelText
@@ -265,6 +269,9 @@ class _Part:
         parameters = warp_parameters(self._variant.lanes)
         for number in range(self._arguments):
             parameters += f", i64 %argument.{number}"
+        is_called = not self._function.is_kernel
+        if is_called and self._settings.convergence and are_followed(self._program):
+            parameters = ", ".join([parameters, *undefined_parameters(self._function)])
         return f"define internal i32 {name}({parameters}){attributes} {_ATTRIBUTES} {{"
 
     def _write_pieces(self, pieces: Sequence[Piece]) -> bool:

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync.graph.costs import critical_path, estimated
+from cudasync.testing import dags
 
-# Each node: its cost, and the earlier nodes that it depends on.
-DAGS = st.lists(st.tuples(st.integers(0, 9), st.sets(st.integers(0, 7), max_size=3)), max_size=8)
+# For each node the earlier nodes that it depends on, and its cost.
+WEIGHTED = dags().flatmap(
+    lambda dag: st.tuples(*(st.tuples(st.just(before), st.integers(0, 9)) for before in dag))
+)
 
 
 class Step:
@@ -24,9 +27,9 @@ class Step:
 
 def program(dag, device=None):
     nodes = []
-    for index, (_, before) in enumerate(dag):
-        nodes.append(Step(index, tuple(nodes[each] for each in before if each < index), device))
-    return nodes, {node: float(cost) for node, (cost, _) in zip(nodes, dag, strict=True)}
+    for index, (before, _) in enumerate(dag):
+        nodes.append(Step(index, tuple(nodes[each] for each in before), device))
+    return nodes, {node: float(cost) for node, (_, cost) in zip(nodes, dag, strict=True)}
 
 
 def longest(nodes, costs):
@@ -42,7 +45,7 @@ def engine_of(workers):
     return SimpleNamespace(_pools={"compute": SimpleNamespace(size=workers)})
 
 
-@given(DAGS, st.integers(1, 3))
+@given(WEIGHTED, st.integers(1, 3))
 def test_a_critical_path_is_the_longest_chain_and_bounds_every_schedule(dag, workers):
     nodes, costs = program(dag)
     path = critical_path(nodes, costs)

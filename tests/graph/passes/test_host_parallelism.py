@@ -20,6 +20,7 @@ from cudasync.graph.parts.host_parallelism import (
     together,
     urgent_first,
 )
+from cudasync.testing import dags
 
 MIDDLING_S = (SHORT_S + LONG_S) / 2
 
@@ -150,18 +151,14 @@ def test_launches_are_watched_one_at_a_time_and_twice():
     assert not trial.has_failed
 
 
-@given(
-    st.lists(
-        st.tuples(st.sets(st.integers(0, 9), max_size=3), st.sampled_from([0.0, 1.0, 5.0])),
-        min_size=1,
-        max_size=10,
-    )
-)
-def test_the_most_urgent_come_first_and_none_before_what_it_needs(steps):
-    before = [{other for other in others if other < at} for at, (others, _) in enumerate(steps)]
+TIMES = st.lists(st.sampled_from([0.0, 1.0, 5.0]), min_size=10, max_size=10)
+
+
+@given(dags(most_nodes=10), TIMES)
+def test_the_most_urgent_come_first_and_none_before_what_it_needs(before, times):
     with recorded(Clock(), before, 0.0, ["host"]) as exe:
         nodes = exe.nodes
-        seconds = {node: steps[at][1] for at, node in enumerate(nodes)}
+        seconds = dict(zip(nodes, times, strict=False))
         order = urgent_first(nodes, seconds)
         for node in nodes:
             assert all(order.index(other) < order.index(node) for other in node.before)

@@ -130,6 +130,14 @@ PAIRS: dict[str, tuple[str, str]] = {
         '"ld.acquire.gpu.u32 %0, [%1];" : "=r"(v) : "l"(b) : "memory"); } while (!v);'
         " a[blockIdx.x] = a[0]; }",
     ),
+    "flag_in_shared": (
+        "__shared__ int f; int t = threadIdx.x; if (!t) f = 0; __syncthreads(); if (!t) {"
+        " a[blockIdx.x] = 5; atomicExch(&f, 1); } if (t == 32) { while (!atomicAdd(&f, 0));"
+        " b[blockIdx.x] = a[blockIdx.x]; }",
+        "__shared__ int f; int t = threadIdx.x; if (!t) f = 0; __syncthreads(); if (!t) {"
+        " a[blockIdx.x] = 5; __threadfence_block(); atomicExch(&f, 1); } if (t == 32) {"
+        " while (!atomicAdd(&f, 0)); __threadfence_block(); b[blockIdx.x] = a[blockIdx.x]; }",
+    ),
     "lock": (
         "if (threadIdx.x) return; while (atomicCAS(b, 0, 1)); a[0] += 1; atomicExch(b, 0);",
         "if (threadIdx.x) return; while (atomicCAS(b, 0, 1)); __threadfence(); a[0] += 1;"

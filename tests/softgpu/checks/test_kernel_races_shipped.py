@@ -31,10 +31,7 @@ COUNT = 8
 
 @pytest.fixture(autouse=True)
 def nothing_is_quiet(monkeypatch):
-    monkeypatch.setattr(
-        "cudasync.softgpu.jit.control_flow.masked_execution.quiet_nodes",
-        lambda *_, **__: frozenset(),
-    )
+    monkeypatch.setattr("cudasync.softgpu.jit.module.race_free_accesses", lambda *_: ())
 
 
 def races(kernel, grid, block, values, arrays):

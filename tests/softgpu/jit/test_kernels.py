@@ -10,6 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.lowering.jit_launch import corpus, run
+from hypothesis import example, given
+
+from cudasync.testing import LaunchShape, launches
 
 PROGRAMS = {
     "sm75": ("kernels_sm75", {}),
@@ -36,11 +39,12 @@ def floats(random, *shape):
     return random.random(shape, np.float32)
 
 
-@pytest.mark.parametrize(("n", "block"), [(1000, 128), (33, 32), (1, 1), (700, 48), (257, 255)])
-def test_axpy_of_any_length_and_block(module, random, n, block):
-    x, y = floats(random, n), floats(random, n)
+@given(launches())
+@example(LaunchShape(15, 48, 700))
+def test_axpy_of_any_length_and_block(module, launch):
+    x, y = (floats(np.random.default_rng(seed), launch.count) for seed in (7, 8))
     expected = np.float32(3) * x + y
-    run(module, "axpy", -(-n // block), block, np.float32(3), x, y, n)
+    run(module, "axpy", launch.grid, launch.block, np.float32(3), x, y, launch.count)
     np.testing.assert_allclose(y, expected, rtol=1e-6)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from ctypes import string_at
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from cudasync.softgpu.core.checks.findings import Access, Finding
@@ -148,9 +149,10 @@ class CheckedMemory:
     def _touch(self, touch: Touch, ranges: Iterable[tuple[int, int]]) -> None:
         if "race" not in self._kinds:
             return
-        for allocation, start, end in self._pieces(ranges):
+        for allocation, pieces in groupby(self._pieces(ranges), lambda piece: piece[0]):
             shadow = self._history(allocation).shadow
-            for other, low, high in shadow.take(touch, [(start, end)]):
+            rows = ((start, end) for _, start, end in pieces)
+            for other, low, high in shadow.take(touch, rows):
                 self._findings.add(_race(other, touch, allocation, low, high))
 
     # Unwritten bytes
@@ -198,9 +200,12 @@ class CheckedMemory:
     # Histories
 
     def _pieces(self, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[Allocation, int, int]]:
+        allocation = None
         for start, end in ranges:
             while start < end:
-                allocation = self._find(start)
+                # Many ranges may follow each other in one allocation.
+                if allocation is None or not allocation.start <= start < allocation.end:
+                    allocation = self._find(start)
                 if allocation is None:
                     break
                 if not (allocation.kind is MemoryKind.VARIABLE and " " in allocation.name):

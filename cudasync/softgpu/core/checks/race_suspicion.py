@@ -4,7 +4,8 @@ Memory in which each thread has its own bytes need not be watched. The address o
 sum over thread and block indices (`ptx.linear`); the launch gives the factors. Memory is not
 suspicious in three cases: nobody writes it; only atomics touch it; or all its accesses have the
 same sum except for offsets, and no two threads reach the same byte. In the last case the sum is
-a number in mixed radix: each digit begins where the lower digits end.
+a number in mixed radix: each digit begins where the lower digits end. If the text lets only one
+thread of a block come to these accesses, only the blocks are compared.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from cudasync.ptx import ir
+from cudasync.ptx.cfg import ControlFlow
 from cudasync.ptx.linear import Form, Forms, parameter
+from cudasync.ptx.thread_values import ThreadValues, reaching
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.interface import race_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from cudasync.softgpu.interface.launch import CompiledKernel, Dim3
 
@@ -35,6 +38,25 @@ class Site:
     size: int
     is_write: bool
     is_strong: bool
+
+
+def lone_threads(kernel: ir.Function, block: Dim3) -> dict[int, int]:
+    """For accesses to which only one thread of such a block may come: position and thread."""
+    flow = ControlFlow(kernel)
+    values = ThreadValues(kernel, block, {})
+
+    def onward(index: int) -> Iterator[tuple[int, int]]:
+        here = flow.blocks[index]
+        yield from values.onward(kernel.body[here.end - 1], here.successors, index + 1)
+
+    found = {}
+    for index, threads in reaching(0, flow.exit, onward, values.everybody).items():
+        for position in range(flow.blocks[index].start, flow.blocks[index].end):
+            each = kernel.body[position]
+            those = threads & values.threads(each.guard) if _is_far(each) else 0
+            if those.bit_count() == 1:
+                found[position] = those.bit_length() - 1
+    return found
 
 
 def sites_of(kernel: ir.Function, others: Iterable[ir.Function]) -> tuple[Site, ...]:
@@ -80,6 +102,8 @@ class _Reach:
     digits: tuple[tuple[int, int], ...]
     way: tuple[tuple[str, int], ...]
     site: Site
+    # The one thread of a block that may come to it, if the text shows that.
+    thread: int | None
 
 
 class Suspicion:
@@ -89,10 +113,23 @@ class Suspicion:
         self._kernel = kernel
         self._sites: tuple[Site, ...] = ()
         self._names: tuple[str, ...] = ()
+        # By the shape of a block, for each site: the one thread that may come to it, or None.
+        self._lone: dict[Dim3, list[int | None]] = {}
         if kernel.parts:
             own, *others = kernel.parts
             self._sites = sites_of(own, others)
             self._names = tuple(each.name for each in own.parameters)
+
+    def _lone_in(self, block: Dim3) -> list[int | None]:
+        found = self._lone.get(block)
+        if found is None:
+            own = self._kernel.parts[0]
+            lone = lone_threads(own, block)
+            places = [position for position, each in enumerate(own.body) if _is_far(each)]
+            found = [lone.get(position) for position in places]
+            found += [None] * (len(self._sites) - len(found))
+            self._lone[block] = found
+        return found
 
     def of(
         self, grid: Dim3, block: Dim3, parameters: bytes, ranges: Iterable[tuple[int, int]]
@@ -102,7 +139,11 @@ class Suspicion:
             return []
         values = self._values(grid, block, parameters)
         pieces = list(ranges)
-        reaches = [_reach(each, values, pieces) for each in self._sites]
+        lone = self._lone_in(block)
+        reaches = [
+            _reach(each, values | _indices(thread, block), pieces, thread)
+            for each, thread in zip(self._sites, lone, strict=True)
+        ]
         unknown = [site for site, reach in zip(self._sites, reaches, strict=True) if reach is None]
         if any(each.is_write for each in unknown):
             return pieces
@@ -110,12 +151,16 @@ class Suspicion:
         extents = {f"%tid.{axis}": count for axis, count in zip("xyz", block, strict=True)}
         extents |= {f"%ctaid.{axis}": count for axis, count in zip("xyz", grid, strict=True)}
         threads = [name for name, count in extents.items() if count > 1]
+        blocks = [name for name in threads if name.startswith("%ctaid.")]
         found = []
         for start, end in pieces:
             here = [each for each in known if start <= each.root < end]
+            # Of one thread of each block, only the blocks may race.
+            is_alone = len({each.thread for each in here}) == 1 and here[0].thread is not None
+            dimensions = len(blocks if is_alone else threads)
             # Accesses with unknown addresses are reads, and may fall into this range.
             if any(each.site.is_write for each in here) and (
-                unknown or not _are_apart(here, len(threads))
+                unknown or not _are_apart(here, dimensions)
             ):
                 found.append((start, end))
         return found
@@ -143,7 +188,17 @@ class Suspicion:
         return values
 
 
-def _reach(site: Site, values: dict[str, int], ranges: Sequence[tuple[int, int]]) -> _Reach | None:
+def _indices(thread: int | None, block: Dim3) -> dict[str, int]:
+    """The indices of the one thread of a block that may come to an access."""
+    if thread is None:
+        return {}
+    x, y, _ = block
+    return {"%tid.x": thread % x, "%tid.y": thread // x % y, "%tid.z": thread // (x * y)}
+
+
+def _reach(
+    site: Site, values: dict[str, int], ranges: Sequence[tuple[int, int]], thread: int | None
+) -> _Reach | None:
     if site.form is None:
         return None
     # The sum itself may lie outside the memory, so the root is the pointer within it.
@@ -198,6 +253,7 @@ def _reach(site: Site, values: dict[str, int], ranges: Sequence[tuple[int, int]]
         tuple(sorted(found, key=lambda digit: (digit[0], digit[1] == 0))),
         way,
         site,
+        thread,
     )
 
 

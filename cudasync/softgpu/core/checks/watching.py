@@ -17,7 +17,7 @@ from cudasync.softgpu.core.checks.race_suspicion import Suspicion
 from cudasync.softgpu.core.checks.unwritten_reach import Needed, UnwrittenReach
 from cudasync.softgpu.core.exploration.kernel_footprints import Watch, Watching
 from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch
-from cudasync.softgpu.interface.access_recording import KINDS, Touch
+from cudasync.softgpu.interface.access_recording import KINDS, Touch, of_kind
 from cudasync.softgpu.interface.convergence_records import has_members
 from cudasync.softgpu.interface.initialisation_windows import Windows
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.modules.modules import Function, Module
     from cudasync.softgpu.core.streams.commands import Command
-    from cudasync.softgpu.interface.access_recording import Recording
     from cudasync.softgpu.interface.initialisation_windows import EarlyRead
     from cudasync.softgpu.interface.launch import Dim3
 
@@ -223,20 +222,22 @@ def _recorded(watch: Watch) -> Iterator[Done]:
     record = watch.recording
     for index in range(record.count):
         read, written, early = (record.first(index, kind) for kind in KINDS)
+        if read is None and written is None:
+            continue
+        runs = record.runs(index)
         if read is not None:
-            yield from _of_a_kind(record, index, Touch.READ, read.line)
+            yield from _of_a_kind(runs, Touch.READ, read.line)
         if early is not None:
-            found = record.touched(index, Touch.READ_FIRST)
-            yield Done([], is_write=False, line=early.line, early=found)
+            yield Done([], is_write=False, line=early.line, early=of_kind(runs, Touch.READ_FIRST))
         if written is not None:
-            yield from _of_a_kind(record, index, Touch.WRITTEN, written.line)
+            yield from _of_a_kind(runs, Touch.WRITTEN, written.line)
 
 
-def _of_a_kind(record: Recording, index: int, kind: Touch, line: int) -> Iterator[Done]:
+def _of_a_kind(runs: list[tuple[int, int, int]], kind: Touch, line: int) -> Iterator[Done]:
     """The strong accesses of a kind, then the plain accesses."""
     is_write = kind is Touch.WRITTEN
     plain = Touch.PLAIN_WRITE if is_write else Touch.PLAIN_READ
-    if ranges := record.touched(index, kind, plain):
+    if ranges := of_kind(runs, kind, plain):
         yield Done(ranges, is_write, is_strong=True, line=line)
-    if ranges := record.touched(index, plain):
+    if ranges := of_kind(runs, plain):
         yield Done(ranges, is_write, line=line)

@@ -72,6 +72,9 @@ def note_access(
         if space is not StateSpace.SHARED:
             return  # The thread's own memory.
         if lowering.is_quiet:
+            # A flag in shared memory may order accesses of global memory.
+            if race_records.is_strong(instruction) and lowering.program.has_fences:
+                _note_strong(lowering, instruction, where)
             return
         room = _SHARED
     else:
@@ -80,14 +83,10 @@ def note_access(
         return
     builder = _builder(lowering)
     is_strong = race_records.is_strong(instruction)
+    if is_strong:
+        _note_strong(lowering, instruction, where)
     addresses, spacing = lay_out(lowering, where.address)
     mask = mask_word(builder, lowering.mask)
-    if is_strong:
-        strength = race_records.strength_of(instruction).value
-        builder.emit(
-            f"call void {race_synchronisation.STRONG_NAME}({_WHO}, i32 {mask}, i64 {strength},"
-            f" ptr {addresses}, i32 {spacing})"
-        )
     bits = lowering.program.sites.get(lowering.number(), 0) << race_records.SITE_SHIFT
     # Atomics of block scope on global memory are not marked strong: the check must hear of two in
     # different blocks, and of plain accesses.
@@ -104,6 +103,18 @@ def note_access(
         f"call void {name}({_WHO}, i64 {bits}, i64 {way}, i64 {room}, i64 {size},"
         f" ptr {stored}, i64 {each}, i64 {builder.lanes}, ptr {addresses}, i32 {spacing},"
         f" i32 {mask})"
+    )
+
+
+def _note_strong(lowering: Lowering, instruction: ir.Instruction, where: Place) -> None:
+    """Note the order that a strong access may establish between threads."""
+    builder = _builder(lowering)
+    addresses, spacing = lay_out(lowering, where.address)
+    mask = mask_word(builder, lowering.mask)
+    strength = race_records.strength_of(instruction).value
+    builder.emit(
+        f"call void {race_synchronisation.STRONG_NAME}({_WHO}, i32 {mask}, i64 {strength},"
+        f" ptr {addresses}, i32 {spacing})"
     )
 
 

@@ -73,6 +73,8 @@ def _call(lowering: Lowering, instruction: ir.Instruction) -> None:
         assert isinstance(operand, Symbol), instruction.text
         offset = lowering.symbol_address(operand)
         values.append(f"i64 {builder.name(f'sub i64 {offset.text}, {frame}')}")
+    if lowering.undefined is not None:
+        values += lowering.undefined.arguments((*arguments.elements, *results.elements))
     has_fuel = lowering.has_fuel
     cost = call_cost(function)
     pay(builder, cost, lowering.number(), lowering.mask, has_fuel=has_fuel)

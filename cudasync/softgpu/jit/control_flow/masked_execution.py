@@ -24,7 +24,6 @@ from cudasync.softgpu.jit.addressing.memcheck_combining import find_groups
 from cudasync.softgpu.jit.analysis.cost_model import trip_cost
 from cudasync.softgpu.jit.analysis.divergence import PARTING
 from cudasync.softgpu.jit.analysis.induction_strides import find_strides, times
-from cudasync.softgpu.jit.analysis.race_free_regions import quiet_nodes
 from cudasync.softgpu.jit.analysis.suspension_points import branch_back
 from cudasync.softgpu.jit.checks.race_calls import note_release
 from cudasync.softgpu.jit.control_flow.branch_lowering import Ways
@@ -100,12 +99,6 @@ class Control:
             lowering.tells_arrivals = parts_at_barriers(flow, barriers)
             meets = any(map(has_members, lowering.program.instructions))
             lowering.tells_ends = lowering.tells_arrivals or meets
-        self._quiet: frozenset[int] = frozenset()
-        if lowering.settings.races and lowering.is_kernel:
-            is_line = lowering.variant.is_line
-            self._quiet = (
-                like._quiet if is_split and like else quiet_nodes(flow, stops, is_line=is_line)
-            )
 
     @property
     def frame_bytes(self) -> int:
@@ -231,7 +224,6 @@ class Control:
         if index in self._ways.slots:
             store_mask(builder, NOBODY, f"%wait.{index}")
         lowering.position = node.start
-        lowering.is_quiet = index in self._quiet
         self._ways.emit_meeting(node)
         body = self._flow.function.body
         lowering.groups = find_groups(body, node.start, node.end)

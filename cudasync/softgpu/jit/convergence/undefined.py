@@ -3,8 +3,8 @@
 A shuffle from a lane that has ended, is not in the block, or is not in the mask, yields an
 undefined value (PTX ISA, shfl.sync). Programs read such values and drop them. So each register that
 may hold one has a word with the lanes that do. Values computed from it are undefined, too. It is
-reported if it is stored, is an address, or decides a branch. Words are reset behind a barrier of
-the block, and calls are not followed.
+reported if it is stored, is an address, or decides a branch. A function receives undefined values
+and returns them (`undefined_arguments`). Words are reset behind a barrier of the block.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from cudasync.ptx.liveness import defs, uses
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.convergence.barriers import LIVING_NAME
 from cudasync.softgpu.jit.convergence.functions import DECLARATIONS, FUNCTIONS, UNDEFINED_NAME
+from cudasync.softgpu.jit.convergence.undefined_arguments import UndefinedArguments
 from cudasync.softgpu.jit.vector_ir.lane_masks import mask_word
 from cudasync.softgpu.jit.vector_ir.values import Value, integer, uniform
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from cudasync.ptx.ir import Instruction, Operand
     from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
 
 _WHO: Final = "ptr %job, i32 %ctaid.x, i32 %ctaid.y, i32 %ctaid.z, i32 %warp"
-_LINE: Final = '%"=undefined.line"'
 # Instructions in which an undefined value does harm. Their results are not tracked.
 _MATTERS: Final = frozenset({"st", "atom", "red", "stmatrix", "ld", "ldu", "bra", "brx"})
 # Instructions that give lanes one result of all their values.
@@ -43,28 +43,40 @@ class Undefined:
     ) -> None:
         """`unsafe` are the shuffles that may read from a missing lane."""
         self._lowering = lowering
-        self._tracked = _tracked(lowering.function.body, unsafe) & set(names)
+        self._variables = variables = UndefinedArguments(lowering.function, lowering.program)
+        found = _tracked(lowering.function.body, unsafe, variables)
+        self._tracked = found & set(names)
         # The lanes to which the current shuffle gives an undefined value.
         self._shuffled = ""
         builder = lowering.builder
-        if self._tracked:
-            for place in sorted(map(_place, self._tracked)):
-                builder.allocations.append(f"  {place} = alloca i32")
-                builder.emit(f"store i32 0, ptr {place}")
-            builder.allocations.append(f"  {_LINE} = alloca i64")
-            builder.emit(f"store i64 0, ptr {_LINE}")
+        for place in sorted(map(_place, self._tracked)):
+            builder.allocations.append(f"  {place} = alloca i32")
+            builder.emit(f"store i32 0, ptr {place}")
+        if self._tracked or variables.is_on:
+            variables.begin(builder)
 
     def begin(self, instruction: Instruction) -> None:
         """Before an instruction: report an undefined value that it reads, if that matters."""
         self._shuffled = ""
-        read = self._of(_read_by(instruction))
-        if instruction.opcode not in _MATTERS or not read:
+        variables = self._variables
+        if variables.is_moved(instruction):
             return
         builder, lowering = self._lowering.builder, self._lowering
+        if instruction.opcode == "call":
+            given, _ = variables.called_with(instruction)
+            is_entered = variables.is_entered(instruction)
+            places = (
+                [] if is_entered else [word for name in given for word in variables.words(name)]
+            )
+            read = self._any_of([builder.name(each) for each in places])
+        else:
+            read = self._of(_read_by(instruction)) if instruction.opcode in _MATTERS else ""
+        if not read:
+            return
         harmed = builder.name(f"and i32 {read}, {mask_word(builder, lowering.mask)}")
         builder.functions.update(FUNCTIONS)
         builder.declarations.update(DECLARATIONS)
-        shuffle = builder.name(f"load i64, ptr {_LINE}")
+        shuffle = builder.name(f"load i64, ptr {variables.line}")
         builder.emit(
             f"call void {UNDEFINED_NAME}({_WHO}, i32 {harmed}, i64 {instruction.span.line},"
             f" i64 {shuffle})"
@@ -90,24 +102,45 @@ class Undefined:
         self._shuffled = word = mask_word(builder, flags)
         fresh = builder.name(f"and i32 {word}, {mask_word(builder, lowering.mask)}")
         is_some = builder.name(f"icmp ne i32 {fresh}, 0")
-        before = builder.name(f"load i64, ptr {_LINE}")
+        place = self._variables.line
+        before = builder.name(f"load i64, ptr {place}")
         line = f"select i1 {is_some}, i64 {instruction.span.line}, i64 {before}"
-        builder.emit(f"store i64 {builder.name(line)}, ptr {_LINE}")
+        builder.emit(f"store i64 {builder.name(line)}, ptr {place}")
 
     def end(self, instruction: Instruction) -> None:
         """After an instruction: its result is as undefined as the values that it read."""
-        written = [each for each in _read_into(instruction) if each in self._tracked]
-        if not written:
+        if self._variables.is_moved(instruction):
+            self._move(instruction)
             return
+        written = [each for each in _read_into(instruction) if each in self._tracked]
+        if written:
+            read = self._shuffled or self._result_of(instruction)
+            self._put(read, [_place(name) for name in dict.fromkeys(written)])
+
+    def arguments(self, operands: Sequence[Operand]) -> list[str]:
+        """What a call of a function hands on, beside the operands themselves."""
+        return self._variables.arguments(operands)
+
+    def _move(self, instruction: Instruction) -> None:
+        """A load or store of a .param variable moves undefined lanes with the values."""
         builder = self._lowering.builder
-        read = self._shuffled or self._result_of(instruction)
+        for value, words in self._variables.elements(instruction):
+            places = [builder.name(each) for each in words]
+            if instruction.opcode == "st":
+                self._put(self._of(_registers(value)) or "0", places)
+            elif isinstance(value, Register) and value.name in self._tracked:
+                self._put(self._any_of(places) or "0", [_place(value.name)])
+
+    def _put(self, word: str, places: Iterable[str]) -> None:
+        """Set the active lanes' bits of words to those of `word`."""
+        builder = self._lowering.builder
         mask = mask_word(builder, self._lowering.mask)
-        new = builder.name(f"and i32 {read}, {mask}")
+        new = builder.name(f"and i32 {word}, {mask}")
         others = builder.name(f"xor i32 {mask}, -1")
-        for name in dict.fromkeys(written):
-            old = builder.name(f"load i32, ptr {_place(name)}")
+        for place in places:
+            old = builder.name(f"load i32, ptr {place}")
             kept = builder.name(f"and i32 {old}, {others}")
-            builder.emit(f"store i32 {builder.name(f'or i32 {kept}, {new}')}, ptr {_place(name)}")
+            builder.emit(f"store i32 {builder.name(f'or i32 {kept}, {new}')}, ptr {place}")
 
     def _result_of(self, instruction: Instruction) -> str:
         builder, lowering = self._lowering.builder, self._lowering
@@ -136,22 +169,38 @@ class Undefined:
 
     def _of(self, registers: Iterable[Register]) -> str:
         """The lanes in which any of these registers is undefined; "" if none can be."""
+        names = dict.fromkeys(each.name for each in registers)
+        return self._any_of([_place(name) for name in names if name in self._tracked])
+
+    def _any_of(self, places: Iterable[str]) -> str:
+        """The lanes with a bit in one of these words; "" of none."""
         builder = self._lowering.builder
         found = ""
-        for name in dict.fromkeys(each.name for each in registers):
-            if name in self._tracked:
-                word = builder.name(f"load i32, ptr {_place(name)}")
-                found = builder.name(f"or i32 {found}, {word}") if found else word
+        for place in places:
+            word = builder.name(f"load i32, ptr {place}")
+            found = builder.name(f"or i32 {found}, {word}") if found else word
         return found
 
 
-def _tracked(body: Iterable[Instruction], unsafe: Iterable[Instruction]) -> set[str]:
-    """The registers that may hold an undefined value."""
-    found = {name for each in unsafe for name in _read_into(each)}
+def _tracked(
+    body: Iterable[Instruction], unsafe: Iterable[Instruction], variables: UndefinedArguments
+) -> set[str]:
+    """The registers and .param variables that may hold an undefined value."""
+    found = {name for each in unsafe for name in _read_into(each)} | variables.received
+    calls = [each for each in body if each.opcode == "call" and variables.is_on]
+    # Functions may have undefined values of their own.
+    found.update(name for each in calls for name in variables.called_with(each)[1])
+    moves = [each for each in body if variables.is_moved(each)]
     followed = [each for each in body if each.opcode not in _NOT_FOLLOWED]
     size = -1
     while size != len(found):
         size = len(found)
+        for each in moves:
+            name = variables.name_in(each)
+            if each.opcode == "st" and any(used.name in found for used in _read_by(each)):
+                found.add(name)
+            elif each.opcode == "ld" and name in found:
+                found.update(_read_into(each))
         for each in followed:
             if any(register.name in found for register in _read_by(each)):
                 found.update(_read_into(each))

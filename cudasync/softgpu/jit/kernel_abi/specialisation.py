@@ -14,14 +14,14 @@ class Variant:
 
     `lanes` is the width of a warp in code; 16 is only for kernels that cannot tell. `is_rowwise`:
     the threads of a warp differ in tid.x alone, by one from lane to lane. `is_whole`: the last
-    warp of a block is also full. `is_line`: blocks have one dimension; only code that is compiled
-    with `races` is told.
+    warp of a block is also full. `quiet` has the positions of accesses to shared memory that cannot
+    race in such blocks; only code that is compiled with `races` is told.
     """
 
     lanes: int
     is_rowwise: bool
     is_whole: bool
-    is_line: bool = False
+    quiet: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.interface.race_records import sites
+from cudasync.softgpu.interface.race_records import is_ordering, sites
 from cudasync.softgpu.jit.transforms.calling_convention import through_memory
 from cudasync.softgpu.jit.transforms.inlining import inline
 from cudasync.softgpu.jit.transforms.memory_layout import Storage, alignment, shared_layout, storage
@@ -22,7 +22,13 @@ from cudasync.softgpu.jit.transforms.suspending_functions import (
     waiting_functions,
 )
 from cudasync.softgpu.jit.transforms.webs import split_webs
-from cudasync.softgpu.semantics.memory_visibility import callee, callees, is_collective, may_wait
+from cudasync.softgpu.semantics.memory_visibility import (
+    callee,
+    callees,
+    is_collective,
+    is_fence,
+    may_wait,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +57,8 @@ class Program:
     instructions: tuple[ir.Instruction, ...]
     # For each instruction that may touch memory, by its number: a small number, see `race_calls`.
     sites: Mapping[int, int]
+    # Whether an instruction orders accesses of other threads: a fence, an acquire or a release.
+    has_fences: bool
     # Bytes of local memory for each thread.
     slab_bytes: int
     # The alignment of slabs and of the shared window.
@@ -102,6 +110,7 @@ def prepare(module: ir.Module, kernel: ir.Function) -> Program:
         origins=origins,
         instructions=tuple(instructions),
         sites=sites(instructions),
+        has_fences=any(is_fence(each) or is_ordering(each) for each in instructions),
         slab_bytes=-(-_depth(ready.name, graph, frames) // multiple) * multiple,
         alignment=multiple,
         waiting=waiting_functions(functions),

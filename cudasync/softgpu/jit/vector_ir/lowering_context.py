@@ -62,6 +62,7 @@ class Lowering:
         self.mask = "%active"
         # Whether the mask is known to contain all lanes.
         self.is_mask_full = variant.is_whole
+        self._quiet = frozenset(variant.quiet)
         # Whether no living lane of the warp is anywhere else.
         self.has_everybody = False
         # Whether other lanes still need the old value of a register, by name.
@@ -72,8 +73,6 @@ class Lowering:
         # whether warps work on tiles, between barriers.
         self.strides: Mapping[int, Mapping[str, int]] = {}
         self.has_tiles = False
-        # Whether threads cannot race on shared memory here, see `race_free_regions`.
-        self.is_quiet = False
         # Whether to record arrivals at barriers of the block, and ends of threads, see
         # `convergence_records`.
         self.tells_arrivals = self.tells_ends = False
@@ -98,6 +97,11 @@ class Lowering:
     @property
     def is_kernel(self) -> bool:
         return self.function.is_kernel
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the current access to shared memory cannot race, see `race_free_accesses`."""
+        return self.is_kernel and self.position in self._quiet
 
     def number(self, position: int | None = None) -> int:
         """An instruction's number in the whole program, which identifies it in a report."""
