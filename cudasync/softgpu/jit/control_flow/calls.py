@@ -2,7 +2,8 @@
 
 The lanes of a warp call together: the callee runs for the active lanes, and returns with all of
 them. The callee's frame begins where its caller's ends. Arguments and results lie in the caller's
-frame; the callee receives their offsets, counted from its own frame.
+frame, and the callee receives their offsets, counted from its own frame; or they are vectors of
+the warp (`argument_vectors`), and the callee receives their addresses.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from cudasync.softgpu.jit.block_loop.warp_loop import warp_arguments
 from cudasync.softgpu.jit.kernel_abi.fault_exit import emit_fault
 from cudasync.softgpu.jit.kernel_abi.instruction_budget import pay
 from cudasync.softgpu.jit.kernel_abi.job_record import DONE, FaultCode, Field, read_field
+from cudasync.softgpu.jit.memory.argument_vectors import clear_vector, vector_address
 from cudasync.softgpu.jit.memory.gather_scatter import scatter
 from cudasync.softgpu.jit.transforms.program import LEAST_FRAME_BYTES
 from cudasync.softgpu.jit.vector_ir.lane_masks import mask_bits
@@ -71,6 +73,11 @@ def _call(lowering: Lowering, instruction: ir.Instruction) -> None:
     ]
     for operand in (*arguments.elements, *results.elements):
         assert isinstance(operand, Symbol), instruction.text
+        if operand.name in lowering.storage.passed:
+            if operand in results.elements:
+                clear_vector(lowering, operand.name)
+            values.append(f"i64 {vector_address(lowering, operand.name)}")
+            continue
         offset = lowering.symbol_address(operand)
         values.append(f"i64 {builder.name(f'sub i64 {offset.text}, {frame}')}")
     if lowering.undefined is not None:

@@ -8,6 +8,11 @@ from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.interface.access_recording import Touch
 from cudasync.softgpu.jit.addressing.address_spaces import lifted_place
 from cudasync.softgpu.jit.checks.recording_calls import note
+from cudasync.softgpu.jit.memory.argument_vectors import (
+    load_argument,
+    passed_name,
+    store_argument,
+)
 from cudasync.softgpu.jit.memory.coalescing import Access
 from cudasync.softgpu.jit.memory.wraparound_access import load_lifted, store_lifted
 from cudasync.softgpu.jit.vector_ir.lowering_context import fit
@@ -29,6 +34,11 @@ def load(lowering: Lowering, instruction: ir.Instruction) -> None:
     target, source = instruction.operands[0], instruction.operands[1]
     targets = elements(target)
     type_ = instruction.type
+    name = passed_name(lowering, source)
+    if name is not None:
+        value = load_argument(lowering, name, llvm_type(type_))
+        lowering.write(target, fit(lowering, target, value, type_))
+        return
     where = lifted_place(lowering, instruction, source)
     is_constant = instruction.space is StateSpace.PARAM and where.checked is None
     settle_memory(lowering, instruction)
@@ -52,6 +62,10 @@ def store(lowering: Lowering, instruction: ir.Instruction) -> None:
     target, source = instruction.operands[0], instruction.operands[1]
     type_ = instruction.type
     values = [lowering.read(each, type_) for each in elements(source)]
+    name = passed_name(lowering, target)
+    if name is not None:
+        store_argument(lowering, name, values[0])
+        return
     where = lifted_place(lowering, instruction, target)
     settle_memory(lowering, instruction)
     note(lowering, instruction, where, type_.size * len(values), Touch.WRITTEN, values)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.splitting.weights import total, weight
+from cudasync.softgpu.jit.transforms.passed_values import kept_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,12 +58,16 @@ def is_small(flow: Flow, nodes: Iterable[int], piece_weight: int) -> bool:
 
 
 def split_points(function: Function, piece_weight: int) -> frozenset[int]:
-    """Positions at which a node must begin so that no node is heavier than a piece."""
+    """Positions at which a node must begin so that no node is much heavier than a piece.
+
+    A call stays with the stores of its arguments and the loads of its results.
+    """
     found: set[int] = set()
+    together = kept_together(function)
     heavy = 0
     for position, instruction in enumerate(function.body):
         own = weight(instruction)
-        if heavy and heavy + own > piece_weight // 2:
+        if heavy and heavy + own > piece_weight // 2 and position not in together:
             found.add(position)
             heavy = 0
         heavy += own

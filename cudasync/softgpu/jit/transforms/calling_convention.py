@@ -2,7 +2,8 @@
 
 PTX lets a device function take and return registers, and a call name registers and constants. Here
 both become .param variables, with loads and stores around the call and at each ret. What remains
-of a call is a function and the places of its arguments.
+of a call is a function and the places of its arguments. `passed_values` finds the variables that
+need no memory of a thread.
 """
 
 from __future__ import annotations

@@ -34,12 +34,14 @@ class Storage:
     """Offsets by name.
 
     `arguments` numbers the parameters and results of a device function; its caller decides their
-    offsets. `symbols` holds the index of each .global and .const in Launch.symbols.
+    offsets. Those in `passed` have no offset, nor have variables there: see `passed_values`.
+    `symbols` holds the index of each .global and .const in Launch.symbols.
     """
 
     parameters: dict[str, int]
     parameter_bytes: int
     arguments: dict[str, int]
+    passed: frozenset[str]
     shared: dict[str, int]
     static_shared_bytes: int
     # The part of the shared window before the variables.
@@ -86,7 +88,13 @@ def alignment(module: ir.Module, parts: Sequence[ir.Function]) -> int:
     return min(_MOST_ALIGNMENT, max(_ALIGNMENT, strictest))
 
 
-def storage(module: ir.Module, function: ir.Function, shared: Shared, alignment: int) -> Storage:
+def storage(
+    module: ir.Module,
+    function: ir.Function,
+    shared: Shared,
+    alignment: int,
+    passed: frozenset[str],
+) -> Storage:
     """Lay out everything that `function` can name; local slabs are multiples of `alignment`."""
     parameters: dict[str, int] = {}
     arguments: dict[str, int] = {}
@@ -96,11 +104,13 @@ def storage(module: ir.Module, function: ir.Function, shared: Shared, alignment:
     else:
         given = (*function.parameters, *function.results)
         arguments = {each.name: number for number, each in enumerate(given)}
-    local, local_bytes = layout(each for each in function.variables if each.space in _IN_LOCAL)
+    in_local = [each for each in function.variables if each.space in _IN_LOCAL]
+    local, local_bytes = layout(each for each in in_local if each.name not in passed)
     return Storage(
         parameters=parameters,
         parameter_bytes=parameter_bytes,
         arguments=arguments,
+        passed=passed,
         shared=shared.offsets,
         static_shared_bytes=shared.static_bytes,
         reserved_shared_bytes=shared.reserved_bytes,

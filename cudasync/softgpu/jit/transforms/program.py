@@ -14,6 +14,7 @@ from cudasync.softgpu.interface.race_records import is_ordering, sites
 from cudasync.softgpu.jit.transforms.calling_convention import through_memory
 from cudasync.softgpu.jit.transforms.inlining import inline
 from cudasync.softgpu.jit.transforms.memory_layout import Storage, alignment, shared_layout, storage
+from cudasync.softgpu.jit.transforms.passed_values import passed_values
 from cudasync.softgpu.jit.transforms.shared_scopes import told_apart
 from cudasync.softgpu.jit.transforms.suspending_functions import (
     Waiting,
@@ -94,7 +95,10 @@ def prepare(module: ir.Module, kernel: ir.Function) -> Program:
     parts = [ready, *functions.values()]
     shared = shared_layout(module, parts)
     multiple = alignment(module, parts)
-    storages = {each.name: storage(module, each, shared, multiple) for each in parts}
+    passed = passed_values(parts)
+    storages = {
+        each.name: storage(module, each, shared, multiple, passed[each.name]) for each in parts
+    }
     origins: dict[str, int] = {}
     instructions: list[ir.Instruction] = []
     for each in parts:
