@@ -137,13 +137,14 @@ def reduction(name: str) -> Any:
 
 
 @cache
-def _type(dtype: np.dtype[Any]) -> Any:
+def type_of(dtype: np.dtype[Any]) -> Any:
+    """MPI's type of numbers; bytes for bool."""
     return getattr(library(), _TYPES[dtype.name])
 
 
 def as_numbers(x: Any) -> list[Any]:
     plain = x.view(np.uint8) if x.dtype == np.bool_ else x
-    return [plain, _type(x.dtype)]
+    return [plain, type_of(x.dtype)]
 
 
 def as_bytes(x: Any) -> list[Any]:

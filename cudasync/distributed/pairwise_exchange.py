@@ -1,8 +1,8 @@
-"""Floor 5. Reductions of long arrays between processes: each rank adds up a slice of its own.
+"""Floor 5. Reductions of long arrays between processes, as messages between pairs of ranks.
 
-Pairwise exchange, as in "Optimization of Collective Communication Operations in MPICH" (Thakur,
-Rabenseifner and Gropp, 2005). Every rank sends its slice r to rank r. Rank r combines the slices
-and sends the result to the ranks that need it. Chunks of a long slice bound the memory.
+A pairwise exchange: rank r receives slice r of all other ranks, combines the slices, and sends the
+result to the ranks that need it. A slice travels in chunks, which are combined while the
+processor's cache has them.
 
 True throughout:
 - every element is combined in the order of ranks, for any length of slices and chunks;
@@ -12,7 +12,6 @@ True throughout:
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,18 +20,20 @@ from cudasync.distributed import mpi_library
 from cudasync.distributed.resumable_calls import Steps, until_over
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from cudasync.distributed.ranks import Ranks
 
 # Arrays from this size on are long. MPI's own non-blocking reductions move all of an array to
 # every rank.
 LONG_BYTES = 256 << 10
-# Long chunks: MPI copies a chunk in the thread that polls, so nothing overlaps within a rank, and a
-# thread that holds the GIL may delay each call of MPI by milliseconds.
-_MOST_BYTES = 8 << 20
-# With many ranks a chunk is shorter, since a chunk of each rank is in memory.
+# The chunks of all other ranks together: MPI copies a chunk in the thread that polls, and with this
+# size the arithmetic finds it in the processor's second cache.
+_MOST_BYTES = 512 << 10
+# With many ranks a shorter chunk would cost more calls than it saves.
 _LEAST_OF_MANY_BYTES = 16 << 10
+# So many chunks are offered to the other ranks before this rank combines them.
+_AHEAD = 16
 _PART, _RESULT = 0, 1
 _UFUNCS = {
     "sum": np.add,
@@ -41,6 +42,8 @@ _UFUNCS = {
     "min": np.minimum,
     "max": np.maximum,
 }
+# MPI's arithmetic has the same bits. Its min and max treat NaN differently.
+_MPI_COMBINES = {"sum", "mean", "prod"}
 
 
 class Exchange:
@@ -54,9 +57,10 @@ class Exchange:
     def all_reduce(self, sent: Any, got: Any, op: str) -> Steps:
         """`sent` may be `got`."""
         ranks = self._ranks
-        given, made = slices(sent, ranks.size), slices(got, ranks.size)
+        made = slices(got, ranks.size)
+        given = made if sent is got else slices(sent, ranks.size)
         results = {rank: made[rank] for rank in range(ranks.size) if rank != ranks.rank}
-        yield from self._call(given, made[ranks.rank], op, results, list(results))
+        yield from self._call(given, made[ranks.rank], got.dtype, op, results, list(results))
 
     def reduce(self, sent: Any, got: Any, op: str, root: int) -> Steps:
         """`sent` may be `got`, which is None on ranks other than the root."""
@@ -64,131 +68,132 @@ class Exchange:
         given = slices(sent, ranks.size)
         if got is None:
             own = np.empty_like(given[ranks.rank])
-            yield from self._call(given, own, op, {}, [root])
+            yield from self._call(given, own, sent.dtype, op, {}, [root])
             return
-        made = slices(got, ranks.size)
+        made = given if sent is got else slices(got, ranks.size)
         results = {rank: made[rank] for rank in range(ranks.size) if rank != root}
-        yield from self._call(given, made[root], op, results, [])
+        yield from self._call(given, made[root], got.dtype, op, results, [])
 
     def reduce_scatter(self, sent: Any, got: Any, op: str) -> Steps:
         """`got` is the result of this rank's slice of `sent`, and shares no memory with it."""
         given = slices(sent, self._ranks.size)
-        yield from self._call(given, got.reshape(-1), op, {}, [])
+        yield from self._call(given, slices(got, 1)[0], got.dtype, op, {}, [])
 
     def _call(
-        self, given: list[Any], own: Any, op: str, results: dict[int, Any], hearers: list[int]
+        self,
+        given: list[Any],
+        own: Any,
+        dtype: np.dtype[Any],
+        op: str,
+        results: dict[int, Any],
+        hearers: list[int],
     ) -> Steps:
         if self.handle is None:
             # This is every rank's first call.
             handle, request = self._ranks.handle.Idup()
             yield from self._ranks.end([request], handle)
             self.handle = handle
-        yield from _Call(self, given, own, op).run(results, hearers)
+        yield from _Call(self, given, own, dtype, op).run(results, hearers)
 
-    def take(self, count: int, width: int, dtype: Any) -> Any:
+    def take(self, count: int, width: int) -> list[Any]:
         """Memory for `count` chunks, kept from call to call."""
-        nbytes = count * width * dtype.itemsize
-        if self._memory.size < nbytes:
-            self._memory = np.empty(nbytes, np.uint8)
-        return self._memory[:nbytes].view(dtype).reshape(count, width)
+        if self._memory.size < count * width:
+            self._memory = np.empty(count * width, np.uint8)
+        return [self._memory[at * width : (at + 1) * width] for at in range(count)]
 
 
 class _Call:
-    """One reduction: this rank's part of each slice, and the target for its own slice's result."""
+    """One reduction, on bytes: this rank's part of each slice, and the target for the result of
+    its own slice, which may be this rank's part of that slice."""
 
-    def __init__(self, exchange: Exchange, given: Sequence[Any], own: Any, op: str) -> None:
-        self._ranks: Ranks = exchange._ranks
+    def __init__(
+        self, exchange: Exchange, given: list[Any], own: Any, dtype: np.dtype[Any], op: str
+    ) -> None:
+        ranks = exchange._ranks
         self._handle = exchange.handle
-        rank, size = self._ranks.rank, self._ranks.size
-        self._given, self._own, self._op = given, own, op
+        self._rank, size = ranks.rank, ranks.size
+        self._given, self._own, self._dtype, self._op = given, own, dtype, op
         # From the next rank on, so that the ranks do not all send to the same rank.
-        self._others = [(rank + distance) % size for distance in range(1, size)]
-        longest = max(each.size for each in given)
-        self._width = width_of(longest * own.itemsize, size) // own.itemsize
+        self._others = [(ranks.rank + distance) % size for distance in range(1, size)]
+        longest = max(map(len, given))
+        self._width = width_of(longest, size)
         self._count = -(-longest // self._width)
-        # Two sets of chunks: one set arrives while the other is combined.
-        self._sets: int = min(2, self._count)
-        self._arrived = exchange.take(self._sets * (size - 1), self._width, own.dtype)
-        # Requests that may not be over.
-        self._pending: list[list[Any]] = []
+        self._arrived = exchange.take(size - 1, self._width)
+        self._byte, self._number = mpi_library.library().BYTE, mpi_library.type_of(dtype)
+        # NumPy's sum takes twice as long in memory that another rank has just read.
+        self._mpi = mpi_library.reduction(op) if op in _MPI_COMBINES else None
+        # All requests. MPI calls a request over if its end has been seen before.
+        self._started: list[Any] = []
 
     def run(self, results: dict[int, Any], hearers: list[int]) -> Steps:
         """Combine this rank's slice, send the result to `hearers`, receive `results` by rank."""
+        sends: list[list[Any]] = []
+        send, receive = self._handle.Isend, self._handle.Irecv
         try:
-            last = self._new()
-            parts = self._start(0)
             for number in range(self._count):
-                following = self._start(number + 1)
-                yield from self._wait(parts[0])
+                for ahead in range(len(sends), min(self._count, number + _AHEAD)):
+                    parts = ((self._chunk(self._given[rank], ahead), rank) for rank in self._others)
+                    sends.append([self._start(send, x, rank, _PART) for x, rank in parts if len(x)])
+                length = len(self._chunk(self._own, number))
+                if not length:
+                    continue
+                yield from until_over(
+                    [
+                        self._start(receive, into[:length], rank, _PART)
+                        for into, rank in zip(self._arrived, self._others, strict=True)
+                    ]
+                )
                 made = self._combined(number)
-                last += [self._send(made, rank, _RESULT) for rank in hearers if made.size]
+                for rank in hearers:
+                    self._start(send, made, rank, _RESULT)
+            for number, parts_sent in enumerate(sends):
                 # A result overwrites the chunk that this rank sends as its own part.
-                yield from self._wait(parts[1])
+                yield from until_over(parts_sent)
                 for rank, array in results.items():
                     chunk = self._chunk(array, number)
-                    if chunk.size:
-                        last.append(self._receive(chunk, rank, _RESULT))
-                parts = following
-            yield from self._wait(last)
+                    if len(chunk):
+                        self._start(receive, chunk, rank, _RESULT)
+            yield from until_over(self._started)
         except BaseException:
-            requests = [request for each in self._pending for request in each]
-            if requests:
+            if self._started:
                 used = self._given, self._own, results, self._arrived, self._handle
-                mpi_library.LET_GO.append((requests, used))
+                mpi_library.LET_GO.append((self._started, used))
             raise
 
-    def _new(self) -> list[Any]:
-        requests: list[Any] = []
-        self._pending.append(requests)
-        return requests
-
-    def _start(self, number: int) -> tuple[list[Any], list[Any]]:
-        """Start to receive and to send the parts of a chunk."""
-        receives, sends = self._new(), self._new()
-        length = self._chunk(self._own, number).size
-        for place, rank in enumerate(self._others):
-            if length:
-                into = self._arrived[self._place(place, number)][:length]
-                receives.append(self._receive(into, rank, _PART))
-            chunk = self._chunk(self._given[rank], number)
-            if chunk.size:
-                sends.append(self._send(chunk, rank, _PART))
-        return receives, sends
+    def _start(self, call: Callable[..., Any], chunk: Any, rank: int, tag: int) -> Any:
+        request = call([chunk, self._byte], rank, tag)
+        self._started.append(request)
+        return request
 
     def _combined(self, number: int) -> Any:
         """A chunk of this rank's slice, combined from all ranks' parts in the order of ranks."""
-        rank, size = self._ranks.rank, self._ranks.size
         made = self._chunk(self._own, number)
-        pieces = [self._chunk(self._given[rank], number)] * size
-        for place, other in enumerate(self._others):
-            pieces[other] = self._arrived[self._place(place, number)][: made.size]
-        ufunc, now = _UFUNCS[self._op], pieces[0]
-        with np.errstate(all="ignore"):
-            for at in range(1, size):
-                # `made` may be this rank's own piece, which must be read first. The other pieces
-                # may be overwritten.
-                into = made if rank < 2 or at == size - 1 else pieces[0]
-                now = ufunc(now, pieces[at], out=into)
-            if self._op == "mean":
-                np.divide(made, size, out=made)
+        given = self._given[self._rank]
+        pieces = [made if given is self._own else self._chunk(given, number)] * len(self._given)
+        for into, other in zip(self._arrived, self._others, strict=True):
+            pieces[other] = into[: len(made)]
+        now = pieces[0]
+        for at in range(1, len(pieces)):
+            # `made` may be this rank's own piece, which must be read first. The other pieces may
+            # be overwritten.
+            now = self._combine(now, pieces[at], made if at >= self._rank else pieces[0])
+        if self._op == "mean":
+            made_numbers = made.view(self._dtype)
+            np.divide(made_numbers, len(pieces), out=made_numbers)
         return made
 
-    def _place(self, place: int, number: int) -> int:
-        return place + len(self._others) * (number % self._sets)
+    def _combine(self, x: Any, y: Any, into: Any) -> Any:
+        if self._mpi is not None and (into is x or into is y):
+            other = y if into is x else x
+            self._mpi.Reduce_local([other, self._number], [into, self._number])
+            return into
+        with np.errstate(all="ignore"):
+            numbers, more, out = (each.view(self._dtype) for each in (x, y, into))
+            _UFUNCS[self._op](numbers, more, out=out)
+        return into
 
     def _chunk(self, array: Any, number: int) -> Any:
         return array[number * self._width : (number + 1) * self._width]
-
-    def _send(self, chunk: Any, rank: int, tag: int) -> Any:
-        return self._handle.Isend(mpi_library.as_bytes(chunk), dest=rank, tag=tag)
-
-    def _receive(self, chunk: Any, rank: int, tag: int) -> Any:
-        return self._handle.Irecv(mpi_library.as_bytes(chunk), source=rank, tag=tag)
-
-    def _wait(self, requests: list[Any]) -> Steps:
-        yield from until_over(requests)
-        with suppress(ValueError):
-            self._pending.remove(requests)
 
 
 def width_of(slice_bytes: int, size: int) -> int:
@@ -198,7 +203,8 @@ def width_of(slice_bytes: int, size: int) -> int:
 
 
 def slices(array: Any, count: int) -> list[Any]:
-    """`array`, contiguous, in `count` runs whose lengths differ by at most one."""
-    flat = array.reshape(-1)
-    bounds = [flat.size * number // count for number in range(count + 1)]
+    """The bytes of `array`, contiguous, in `count` runs whose lengths differ by at most one
+    element."""
+    flat, width = array.reshape(-1).view(np.uint8), array.dtype.itemsize
+    bounds = [array.size * number // count * width for number in range(count + 1)]
     return [flat[bounds[number] : bounds[number + 1]] for number in range(count)]
