@@ -133,6 +133,8 @@ class _Here(threading.local):
     def __init__(self) -> None:
         self.ops: list[Op] = []
         self.worker: Worker | None = None
+        # Stands for this thread while it runs an op that it waits for: see `host.run_by_waiter`.
+        self.guest: Worker | None = None
         self.is_ours = False
 
 
@@ -142,6 +144,12 @@ _here = _Here()
 def worker() -> Worker | None:
     """The worker of the calling thread; None if the thread is no worker."""
     return _here.worker
+
+
+def worker_or_guest() -> Worker | None:
+    """The worker of the calling thread, or the stand-in for one while the thread runs a host op
+    that it waits for. While that op waits, another thread needs its permit."""
+    return _here.worker or _here.guest
 
 
 def is_ours() -> bool:
@@ -180,6 +188,17 @@ def call(op: Op, fn: Callable[..., T], *args: object) -> T:
         del ops[depth:]
         if token is not None:
             _place.reset(token)
+
+
+def call_as_guest(guest: Worker, op: Op, fn: Callable[[], T]) -> T:
+    """Call a host op's function as a worker would, on a thread that waits for `op`. In a context
+    that ends with the call."""
+    _current.set(op._engine)
+    try:
+        _here.guest = guest
+        return call(op, fn)
+    finally:
+        _here.guest = None
 
 
 def call_with_its_engine(op: Op, fn: Callable[..., T], *args: object) -> T:

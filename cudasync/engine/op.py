@@ -199,7 +199,7 @@ class Op:
                 loop.call_soon_threadsafe(settle)
 
         self.add_done_callback(wake)
-        worker = current.worker()
+        worker = current.worker_or_guest()
         # A loop that runs inside an op occupies a worker, and the awaited op may need a worker.
         with worker.pool.blocked(worker) if worker is not None else nullcontext():
             yield from finished.__await__()
@@ -246,6 +246,12 @@ def claim(op: Op, token: object) -> Callable[..., Any] | None:
     fn = op._fn
     op._fn = None
     return fn
+
+
+class WaiterToken:
+    """The token of a thread that runs the op that it waits for."""
+
+    __slots__ = ()
 
 
 def is_claimed_by(op: Op, token: object) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from cudasync.atomic import Bell
 from cudasync.engine import current
 from cudasync.engine.device.ready import settle
+from cudasync.engine.host import run_by_waiter
 from cudasync.engine.host.awaited_pool import FRESH, run_awaited
 from cudasync.engine.host.watchdog import stand_in
 from cudasync.engine.last_on_streams import last_on_streams
@@ -20,7 +21,7 @@ from cudasync.engine.lifecycle import interrupts
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op_classes import Fence, FullOp, PlainOp
+from cudasync.engine.op_classes import DataFence, Fence, FullOp, PlainOp
 from cudasync.errors import DeadlockError
 
 if TYPE_CHECKING:
@@ -52,6 +53,12 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
     try:
         if FRESH and run_awaited(op, may_run=deadline is None and not current.inside()):
             return True
+        inside = current.inside()
+        first = None if inside or COMBINER.unplanned > FEW else _first_left(op)
+        if first is not None and deadline is None and run_by_waiter.run(first):
+            if op.finished:
+                return True
+            first = None
     except KeyboardInterrupt:
         interrupts.note(op._engine)
         raise
@@ -60,8 +67,10 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
     # Before the next look at the op: its ender looks at the sleepers after it has set `finished`.
     node.sleepers.append(bell)
     try:
-        inside = current.inside()
-        if inside or (COMBINER.unplanned <= FEW and not _is_left_to_a_worker(op)):
+        # A draining worker needs no plan for an op, or for a fence behind everything: planning here
+        # would take longer, and delay the worker too.
+        is_left = first is not None and (first is op or op.__class__ is Fence)
+        if inside or (COMBINER.unplanned <= FEW and not is_left):
             COMBINER.plan(op)
             settle()
         if deadline is None and not inside and _ends_soon(op):
@@ -69,7 +78,7 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
         op._pool.watch(op)
         if not inside and op._engine._serial is None:
             return _sleep(op, bell, deadline)
-        worker = current.worker() if inside else None
+        worker = current.worker_or_guest() if inside else None
         with (
             _noted(op, inside, deadline) if inside else nullcontext(),
             op._engine._blocking(op),
@@ -84,16 +93,16 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
             node.sleepers.remove(bell)
 
 
-def _is_left_to_a_worker(op: Op) -> bool:
-    """True if a draining worker needs no plan for `op` and its predecessors: planning here would
-    take longer, and delay the worker too."""
+def _first_left(op: Op) -> Op | None:
+    """The only host op that is left in the log, if it is `op`, or `op` is a fence right behind."""
     latest = epochs.latest(COMBINER.epoch)
     # In a sealed segment, a SEAL is among these.
     left = latest.segment.entries[latest.done or 0 :]
     first = left[0] if left else None
     if first.__class__ is not PlainOp and first.__class__ is not FullOp:
-        return False
-    return (first is op and len(left) == 1) or (op.__class__ is Fence and left[1:] == [op])
+        return None
+    is_next = (first is op and len(left) == 1) or (isinstance(op, DataFence) and left[1:] == [op])
+    return first if is_next else None
 
 
 def _ends_soon(op: Op) -> bool:

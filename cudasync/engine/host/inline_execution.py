@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from cudasync.engine.engine import Engine
     from cudasync.engine.log.epoch import Epoch
-    from cudasync.engine.op import Regions
+    from cudasync.engine.op import Op, Regions
 
 # A result of so few elements takes less time than waking a worker.
 MOST_ELEMENTS = 1024
@@ -83,14 +83,14 @@ def push(
             or entries[index] is not op
         ):
             mine = COMBINER.reach(op) if COMBINER.unplanned <= FEW else None
-        is_run = mine is not None and not engine._sealed_at and _run(op, mine, token)
+        is_run = mine is not None and not engine._sealed_at and run_next(op, mine, token)
         # They refer to all later epochs and segments.
         del mine, segment, entries
     except BaseException as error:
         # Ctrl-C may have come before the claim was stored in a local: the cell has it.
         if is_claimed_by(op, token):
             if not op.finished:
-                _fail(op, error)
+                fail(op, error)
         else:
             pool.ring()
         raise
@@ -103,8 +103,13 @@ def push(
     return op
 
 
-def _run(op: ShortOp, mine: Epoch, token: int) -> bool:
-    """Run `op`, the next log entry; False if it is blocked, failed, or another thread has it."""
+def run_next(
+    op: Op, mine: Epoch, token: object, call: Callable[[Any], object] | None = None
+) -> bool:
+    """Run `op`, the next log entry; False if it is blocked, failed, or another thread has it.
+
+    With `call`, `call(fn)` calls its function.
+    """
     index: int = mine.done  # type: ignore[assignment]
     entries = mine.segment.entries
     mine.started = index
@@ -124,10 +129,10 @@ def _run(op: ShortOp, mine: Epoch, token: int) -> bool:
         return False
     op.number = mine.segment.base + index
     try:
-        op._result = fn()
+        op._result = fn() if call is None else call(fn)
     except Exception as error:
         mine.started = index - 1
-        _fail(op, error)
+        fail(op, error)
         # Its traceback refers to this frame, which must not keep later epochs and segments.
         del mine, entries
         return False
@@ -143,7 +148,7 @@ def _run(op: ShortOp, mine: Epoch, token: int) -> bool:
     return True
 
 
-def _fail(op: ShortOp, error: BaseException) -> None:
+def fail(op: Op, error: BaseException) -> None:
     """End `op` with the exception that its function raised, or that interrupted the function."""
     ledger = op._engine._ledger
     ledger.fail(op, error)

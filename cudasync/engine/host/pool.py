@@ -201,11 +201,12 @@ class WorkerPool:
         Only the first wait of a worker counts: in one op, each task of a loop may wait here.
         """
         worker.waits += 1
-        # In an op of another pool, its slot is lent already.
-        place = self if worker.host is None else worker.host
+        # In an op of another pool, its slot is lent already. A guest has none.
+        is_home = worker.host is None
+        place = worker.host or self
         if worker.waits == 1 and place.permits.give_back(worker):
             place.ring()
-        if worker.waits == 1 and place is self:
+        if worker.waits == 1 and is_home:
             # A replaced worker has no slot to lend.
             worker.lends = not worker.successors
             self.states.enter(worker, BLOCKED)
@@ -220,7 +221,7 @@ class WorkerPool:
             if not worker.waits:
                 # Else other tasks of the op still wait.
                 place.permits.take_beyond(worker)
-            if not worker.waits and place is self:
+            if not worker.waits and is_home:
                 if worker.lends and not self.slots.take_back():
                     self.bell.ring()
                 self.states.enter(worker, WORKING)

@@ -32,7 +32,16 @@ _maybe_inside = current.maybe_inside
 class Resolved:
     """The accesses of an op, in the form of the op's fields."""
 
-    __slots__ = ("_clear_at", "_histories", "count", "has_regions", "reads", "regions", "writes")
+    __slots__ = (
+        "_clear_at",
+        "_histories",
+        "count",
+        "has_regions",
+        "is_short",
+        "reads",
+        "regions",
+        "writes",
+    )
 
     def __init__(self, accesses: Accesses) -> None:
         (only_read, updated, written), self.reads, self.writes = accesses
@@ -44,6 +53,8 @@ class Resolved:
         self._clear_at: object = None
         # Counts one more write of each written variable.
         self.count = counted_together(self.writes).next
+        # True if the op ended well in a short time when it ran last: its waiter may run the next.
+        self.is_short = False
 
     def has_histories(self) -> bool:
         """True if one of its variables has a history. For the combiner."""

@@ -88,7 +88,9 @@ def rest(worker: Worker) -> bool:
         # Only now: earlier pushes are seen here, and later pushes do not rely on this worker.
         COMBINER.log.meet()
         meet(pool.heap)
-        has_work = bool(pool.heap) or (not is_any_awake and COMBINER.unplanned > 0)
+        has_work = bool(pool.heap) or (
+            not is_any_awake and COMBINER.unplanned > 0 and not COMBINER.is_left_to_a_waiter
+        )
         if has_work and pool.permits.are_left():
             return False
         if worker.is_over():

@@ -139,7 +139,7 @@ class Worker:
                 self.run(op)
                 if READY:
                     settle()
-            elif not COMBINER.unplanned:
+            elif not COMBINER.unplanned or COMBINER.is_left_to_a_waiter:
                 return
             elif not pool.is_plain:
                 COMBINER.plan()

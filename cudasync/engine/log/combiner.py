@@ -20,7 +20,7 @@ from cudasync.engine.log import node as nodes
 from cudasync.engine.log import planning
 from cudasync.engine.log.entries import Adopt, Close, Forget
 from cudasync.engine.log.histories import latest, ranges_of
-from cudasync.engine.op import Op
+from cudasync.engine.op import Op, WaiterToken
 from cudasync.engine.op_classes import DataFence
 
 if TYPE_CHECKING:
@@ -57,6 +57,18 @@ class Combiner:
         while last.is_sealed:
             last = last.next()
         return last.base + len(last.entries) - place
+
+    @property
+    def is_left_to_a_waiter(self) -> bool:
+        """True if the only unplanned entry is an op that a waiting thread runs. No worker is needed
+        then, and a plan of that op would be for nothing."""
+        latest = epochs.latest(self.epoch)
+        left = latest.segment.entries[latest.done or 0 :]
+        if len(left) != 1 or not isinstance(left[0], Op):
+            return False
+        claims = left[0]._claims
+        # The op may be over before its entry is.
+        return bool(claims) and claims[0].__class__ is WaiterToken and not left[0].finished
 
     @property
     def place(self) -> int:

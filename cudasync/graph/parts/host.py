@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.engine import general_push
 from cudasync.engine.hazards.damage import Damage
 from cudasync.engine.host import repeated_ops
+from cudasync.engine.host.run_by_waiter import SHORT_S
 from cudasync.engine.log import fences
 from cudasync.engine.log.node import origins_of
 from cudasync.engine.op import OpKind
@@ -128,7 +129,8 @@ class HostPart:
         """Call each function, except those that need a failed function's results. Raises the first
         failed function's exception."""
         recorder = op._engine._ledger.recorder
-        calls = self._calls
+        calls, resolved = self._calls, self._resolved
+        resolved.is_short = False
         wants_times = self._spreading.wants_times
         if wants_times or (recorder is not None and recorder.times_functions):
             calls = self._timed(op)
@@ -137,11 +139,11 @@ class HostPart:
         begun = perf_counter()
         try:
             calls.go(*place)
-            if self._spreading.pays(perf_counter() - begun, len(calls)) or (
-                wants_times and self._pays(op)
-            ):
+            took = perf_counter() - begun
+            if self._spreading.pays(took, len(calls)) or (wants_times and self._pays(op)):
                 # For good, or until a trial fails; concurrent pushes check twice.
                 self.was_spread = self.is_spread = True
+            resolved.is_short = took < SHORT_S
         except Exception as error:
             at = calls.failed_at(*place, error)
             op._step = self._said_of(at)

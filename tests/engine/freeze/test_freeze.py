@@ -104,7 +104,14 @@ def test_a_suspended_completion_holds_up_nobody(scenario, request):
 
 @pytest.mark.parametrize(
     "scenario",
-    [host.Waits, host.WaitsForVariable, host.WaitsForAll, host.Asks, device.WaitsForDevice],
+    [
+        host.Waits,
+        host.WaitsForVariable,
+        host.WaitsForAll,
+        host.RunsWhatItWaitsFor,
+        host.Asks,
+        device.WaitsForDevice,
+    ],
 )
 def test_a_suspended_wait_holds_up_nobody(scenario, request):
     suspend_everywhere(scenario, request)
@@ -133,6 +140,7 @@ def test_a_push_suspended_while_it_starts_a_worker_holds_up_nobody(request):
         unheard.WatchesForAnother,
         unheard.Pushes,
         unheard.PushesToSleeper,
+        unheard.LaunchesAndWaits,
         unheard.Finishes,
         unheard.VisitsAnotherPool,
         unheard.EndsDeviceOp,

@@ -292,6 +292,44 @@ class Waits(OnEngine):
         yield from self.crossed()
 
 
+class RunsWhatItWaitsFor(OnEngine):
+    """The suspended thread launches a short segment of a graph, waits for it, and so runs it
+    itself. Later ops on its variables wait for that op."""
+
+    sleeps = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launch = launched_by_its_waiter(self.engine, lambda: self.ran.append("one"), self.y)
+        self.ran.clear()
+
+    def suspended(self, freezer: Freezer) -> None:
+        with freezer:
+            self.ops["one"] = self.launch()
+            self.ops["one"].wait()
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+
+
+def launched_by_its_waiter(
+    engine: cs.Engine, fn: Callable[[], object], written: cs.Var
+) -> Callable[[], cs.Op]:
+    """Launches a graph with this function, after a launch of it that its waiter has run."""
+    threads: list[int] = []
+    with cs.use(engine), cs.graph() as g:
+        cs.engine().push(lambda: (threads.append(threading.get_ident()), fn()), writes=[written])
+    executable = g.instantiate()
+
+    def launch() -> cs.Op:
+        with cs.use(engine):
+            return executable.launch()
+
+    while threading.get_ident() not in threads:
+        launch().wait()
+    return launch
+
+
 class WaitsForVariable(Waits):
     """The suspended thread waits for a variable."""
 

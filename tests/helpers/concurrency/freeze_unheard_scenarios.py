@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
-from helpers.concurrency.freeze_scenarios import OnEngine, PushesHostOp
+from helpers.concurrency.freeze_scenarios import OnEngine, PushesHostOp, launched_by_its_waiter
 
 import cudasync as cs
 from cudasync.testing import Latch
@@ -137,6 +137,37 @@ class PushesToSleeper(Pushes):
     def __init__(self) -> None:
         super().__init__()
         self.engine.push(lambda: None).wait(PATIENCE_S)
+
+
+class LaunchesAndWaits(Unheard):
+    """The suspended thread launches a short segment of a graph, and runs it as its waiter. Before
+    its claim, a worker runs the segment."""
+
+    workers = 2
+    sleeps = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.segments = threading.Semaphore(0)
+        self.launch = launched_by_its_waiter(self.engine, self.one, self.y)
+        while self.segments.acquire(blocking=False):
+            pass
+        self.ran.clear()
+
+    def one(self) -> None:
+        self.ran.append("one")
+        self.segments.release()
+
+    def suspended(self, freezer: Freezer) -> None:
+        with freezer:
+            self.ops["one"] = self.launch()
+            self.ops["one"].wait()
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        if "one" in self.ops and not self.ops["one"]._claims:
+            yield "see the segment, which nobody has begun"
+            assert self.segments.acquire(timeout=self.patience_s), "it never runs"
+        yield from self.behind()
 
 
 class Finishes(Unheard):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from helpers.concurrency.freeze_scenarios import launched_by_its_waiter
 
 import cudasync as cs
 from cudasync.testing import Latch
@@ -23,6 +24,8 @@ from cudasync.testing import Latch
 PATIENCE_S = 8.0
 WORKERS = 2
 STREAMS = 4
+# The name of an op whose function returns None.
+SEGMENT = "segment"
 KERNELS = Path(__file__).parents[1] / "kernels.ptx"
 
 Act = Callable[[], object]
@@ -64,7 +67,8 @@ class Ground:
         for name, op in self.ops.items():
             error = op.exception(PATIENCE_S)
             if error is None:
-                assert op.result() == name, f"{name} returned {op.result()!r}"
+                result = None if name == SEGMENT else name
+                assert op.result() == result, f"{name} returned {op.result()!r}"
                 assert name in self.ran, f"{name} never ran"
             else:
                 assert isinstance(error.cause, KeyboardInterrupt), f"{name}: {error.cause!r}"
@@ -280,6 +284,20 @@ def launch(ground: Ground) -> Act:
     return push
 
 
+def run_as_waiter(ground: Ground) -> Act:
+    """A launch of a short segment of a graph, which the waiting thread runs itself."""
+    ground.engine.close()
+    ground.engine = cs.Engine(workers=WORKERS)
+    again = launched_by_its_waiter(ground.engine, lambda: ground.ran.append(SEGMENT), ground.x)
+    ground.ran.clear()
+
+    def launch_and_wait() -> None:
+        ground.ops[SEGMENT] = again()
+        ground.ops[SEGMENT].wait()
+
+    return launch_and_wait
+
+
 SCENES: dict[str, Callable[[Ground], Act]] = {
     scene.__name__: scene
     for scene in (
@@ -305,5 +323,6 @@ SCENES: dict[str, Callable[[Ground], Act]] = {
         enter_and_leave,
         compute_on_arrays,
         launch,
+        run_as_waiter,
     )
 }
