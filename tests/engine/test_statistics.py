@@ -122,7 +122,8 @@ def test_any_findings_are_put_in_order(findings):
         op = FullOp() if clock is None else DeviceOp()
         op.number = place
         if isinstance(op, DeviceOp):
-            op._device = cs.Device(clock % cs.device_count())
+            clock %= cs.device_count()
+            op._device = cs.Device(clock)
         found.append((op, TraceEntry(str(place), str(clock), "", 0.0, float(end), 0.0)))
     ordered = _in_order(found)
     assert sorted(map(id, ordered)) == sorted(id(entry) for _, entry in found)

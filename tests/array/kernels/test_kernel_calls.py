@@ -70,13 +70,15 @@ def test_a_launch_reads_and_writes_what_the_ptx_says(engine, module):
     assert y.numpy().tolist() == [3 * i for i in range(8)]
 
 
-def test_reading_does_not_order_launches_and_writing_does(engine, module):
-    x, y, z = (cs.zeros(8, np.int32) for _ in range(3))
+def test_reading_does_not_order_launches_and_writing_does(engine, module, latch):
+    x, y, *held = (cs.zeros(8, np.int32) for _ in range(4))
     engine.waitall()
     mix = module.kernel("mix")
     waits = engine.statistics().waits
-    mix[1, 8](y, x, np.int32(1), np.uint32(8))
-    mix[1, 8](z, x, np.int32(1), np.uint32(8))
+    # Both readers are held up, so the writer finds them unfinished.
+    for each in held:
+        engine.push(latch.hold, device=cs.Device(0), writes=[each])
+        mix[1, 8](each, x, np.int32(1), np.uint32(8))
     assert engine.statistics().waits == waits
     mix[1, 8](x, y, np.int32(1), np.uint32(8))
     assert engine.statistics().waits == waits + 1
