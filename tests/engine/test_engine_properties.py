@@ -80,6 +80,7 @@ def test_the_serial_engine_does_what_the_model_says(program):
     check(program, Setting(serial=1))
 
 
+@pytest.mark.loses_device
 @share(0.5)
 @given(faulting_programs(max_steps=20, threads=3), settings())
 def test_a_lost_device_harms_nothing_that_has_nothing_to_do_with_it(program, setting):
@@ -87,6 +88,7 @@ def test_a_lost_device_harms_nothing_that_has_nothing_to_do_with_it(program, set
     assert not found, "\n".join([*found, replay_line(program, setting)])
 
 
+@pytest.mark.loses_device
 @given(crossing_programs(), settings(), st.booleans())
 def test_a_fault_crosses_devices_along_data_and_only_so(program, setting, is_serial):
     setting = replace(setting, limit=0, serial=1) if is_serial else setting

@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from helpers.engine_programs.program_text import from_text, to_text
@@ -45,7 +46,14 @@ def run_python(program: str, *arguments: str) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: path.stem)
+def marks(path: Path) -> tuple[pytest.MarkDecorator, ...]:
+    loses_a_device = "wild" in json.loads(path.read_text())["program"]
+    return (pytest.mark.loses_device,) if loses_a_device else ()
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(each, id=each.stem, marks=marks(each)) for each in SCHEDULES]
+)
 def test_what_was_hard_once_is_right(path):
     schedule = json.loads(path.read_text())
     assert schedule["why"]
@@ -70,6 +78,7 @@ def test_a_replay_without_a_difference_says_so(capsys):
     assert capsys.readouterr().out == "2 runs, no difference\n"
 
 
+@pytest.mark.loses_device
 def test_a_replay_of_a_fault_judges_it_as_one(capsys):
     assert main(["d=0,1 h=1 t=1: wild d0[0:4]; set d1[0:4] 7; fetch d1[0:6]", "--times", "1"]) == 0
     assert capsys.readouterr().out == "1 runs, no difference\n"

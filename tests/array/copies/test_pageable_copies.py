@@ -193,6 +193,7 @@ def test_poison_comes_through_them_and_a_copy_in_heals(mode):
         engine.clear_errors()
 
 
+@pytest.mark.loses_device
 def test_on_a_device_that_is_lost_they_fail_as_all_else_does():
     device = cs.Device(0)
     wild = cs.Module.from_ptx(WILD).kernel("wild")[1, 1]

@@ -158,6 +158,7 @@ def test_a_launch_that_can_not_be_enqueued_is_named(engine, mix, is_known):
     engine.clear_errors()
 
 
+@pytest.mark.loses_device
 def test_a_kernel_that_faults_is_named_with_its_step(engine, mix):
     x, y = ones(), cs.zeros(8, np.int32)
     wild = cs.Module.from_ptx(WILD).kernel("wild").prepare(grid=1, block=1, args=(y,))

@@ -266,6 +266,7 @@ def test_what_a_touching_call_overwrites_is_healed(engine, module):
     engine.clear_errors()
 
 
+@pytest.mark.loses_device
 def test_a_prepared_launch_looks_its_addresses_up_at_each_push(engine, step):
     buffer = cs.DeviceBuffer(64)
     launch = step.prepare(grid=1, block=1, args=(buffer.ptr, np.uint32(1)))

@@ -65,6 +65,7 @@ def reset_afterwards():
     cs.Device(0).reset()
 
 
+@pytest.mark.loses_device
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_shows(monkeypatch, reset_afterwards, bug):
     monkeypatch.setattr(*PLANTED[bug])

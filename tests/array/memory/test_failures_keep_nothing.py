@@ -19,6 +19,8 @@ from helpers.concurrency.thread_crew import PATIENCE_S, engine_of
 import cudasync as cs
 from cudasync import driver
 
+pytestmark = pytest.mark.loses_device
+
 KERNELS = Path(__file__).parents[2] / "helpers" / "kernels.ptx"
 WILD = """
 .version 6.4

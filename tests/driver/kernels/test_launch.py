@@ -195,6 +195,7 @@ def test_more_shared_memory_than_the_default_is_opted_in(device, stream):
         launch(kernel, grid=1, block=64, args=(buffer,), shared_bytes=most + 1, stream=stream)
 
 
+@pytest.mark.loses_device
 def test_a_fault_is_told_by_whoever_waits_and_ends_with_a_reset():
     device = Device(0)
     stream = Stream(device)

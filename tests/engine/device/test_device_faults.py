@@ -10,6 +10,8 @@ import cudasync as cs
 from cudasync.array.allocation import reap
 from cudasync.testing import Latch
 
+pytestmark = pytest.mark.loses_device
+
 PATIENCE_S = 20.0
 WILD = """
 .version 6.4

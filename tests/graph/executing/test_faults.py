@@ -13,6 +13,8 @@ import cudasync as cs
 from cudasync.engine.hazards.interval_map import Everywhere
 from cudasync.graph.fault_candidates import Candidates
 
+pytestmark = pytest.mark.loses_device
+
 # The offset in pages, far from any memory.
 FAR, NEAR = np.uint32(1 << 28), np.uint32(0)
 STORE = """
