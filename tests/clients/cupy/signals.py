@@ -21,10 +21,12 @@ assert np.allclose(cp.asnumpy(line(cp.array([0.5, 1.5]))), [2, 4])
 grid = RegularGridInterpolator((cp.arange(3.0), cp.arange(3.0)), cp.arange(9.0).reshape(3, 3))
 assert np.allclose(cp.asnumpy(grid(cp.array([[0.5, 0.5], [1.5, 2.0]]))), [2, 6.5])
 
+# A real GPU does not refuse it.
+refused = ""
 try:
     sparse.csr_matrix(cp.eye(3, dtype=np.float32))
 except NotImplementedError as error:
-    # A real GPU does not refuse it.
-    assert str(error).startswith("cuSPARSE (")
+    refused = str(error)
+assert not refused or refused.startswith("cuSPARSE (")
 
 print("signals: windows, filters, peaks, splines, and a refusal")
