@@ -3,6 +3,8 @@
 PTX ISA, "Video Instructions": sources are extended by their own types, the operation has enough
 bits, and .sat clamps to the range of the result's type. Then .add, .min or .max combines the result
 with the last operand. Byte selectors, byte masks (`a.b0`) and averages are left to be refused.
+
+One form is as in hardware, against the ISA: vadd.u32.u32.u32.sat wraps.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ def _word(parts: Parts, instruction: Instruction) -> bool:
         for each, type_ in zip((first, second), sources, strict=True)
     ]
     found = _computed(parts, instruction.opcode, "s64", *wide)
-    if "sat" in instruction.modifiers:
+    is_wrapped = instruction.opcode == "vadd" and set(instruction.types) == {T.U32}
+    if "sat" in instruction.modifiers and not is_wrapped:
         found = _clamped(parts, found, 32, "s64", is_signed=result.is_signed)
     word: Operand = parts.compute("cvt.u32.u64", found)
     if combining:

@@ -26,13 +26,13 @@ def widen(builder: Builder, value: Value) -> Value:
     return builder.bitcast(shifted, "float")
 
 
-def narrow(builder: Builder, value: Value, mode: str = "rn") -> Value:
-    """An f32 or f64 as bf16 bits, rounded once; a NaN becomes 0x7FFF."""
+def narrow(builder: Builder, value: Value, mode: str = "rn", *, nan: int = NAN) -> Value:
+    """An f32 or f64 as bf16 bits, rounded once; a NaN becomes `nan`."""
     if value.type == "double":
         value = to_odd_float(builder, value)
     result = builder.binary("lshr", rounded_bits(builder, value, 16, mode), integer("i32", 16))
     is_nan = builder.compare("fcmp uno", value, value)
-    return builder.select(is_nan, integer("i16", NAN), builder.truncate(result, "i16"))
+    return builder.select(is_nan, integer("i16", nan), builder.truncate(result, "i16"))
 
 
 def rounded_bits(builder: Builder, value: Value, dropped: int, mode: str) -> Value:

@@ -137,12 +137,19 @@ def _find(lowering: Lowering, instruction: ir.Instruction) -> None:
     lowering.write(instruction.operands[0], builder.select(none, integer("i32", -1), result))
 
 
-def _byte(lowering: Lowering, operand: ir.Operand) -> Value:
-    """A position or length: the low 8 bits of an operand."""
+def _byte(lowering: Lowering, operand: ir.Operand, bits: int) -> Value:
+    """A position or length in a field of `bits`: at most 255.
+
+    Of a greater number, 32-bit forms take the low 8 bits. To 64-bit forms it lies beyond every bit,
+    as in hardware, although the ISA has the low 8 bits there too.
+    """
     builder = lowering.builder
     value = builder.flat(lowering.read(operand, ScalarType.U32))
     if value.literal is not None:
-        return integer("i32", value.literal & 0xFF)
+        number = value.literal & 0xFFFFFFFF
+        return integer("i32", min(number, 0xFF) if bits > 32 else number & 0xFF)
+    if bits > 32:
+        return builder.intrinsic("umin", "i32", value, integer("i32", 0xFF))
     return builder.binary("and", value, integer("i32", 0xFF))
 
 
@@ -156,8 +163,8 @@ def _extract(lowering: Lowering, instruction: ir.Instruction) -> None:
     """bfe: a field of bits, extended by zeros or by its sign."""
     builder = lowering.builder
     value = builder.flat(lowering.read(instruction.operands[1], instruction.type))
-    position, length = (_byte(lowering, each) for each in instruction.operands[2:4])
     bits = bits_of(value.type)
+    position, length = (_byte(lowering, each, bits) for each in instruction.operands[2:4])
     if not instruction.type.is_signed:
         field = shifted(builder, "lshr", value, position)
         mask = _low_bits(builder, value.type, length)
@@ -181,7 +188,8 @@ def _insert(lowering: Lowering, instruction: ir.Instruction) -> None:
     field, value = (
         builder.flat(lowering.read(each, instruction.type)) for each in instruction.operands[1:3]
     )
-    position, length = (_byte(lowering, each) for each in instruction.operands[3:5])
+    bits = bits_of(value.type)
+    position, length = (_byte(lowering, each, bits) for each in instruction.operands[3:5])
     mask = shifted(builder, "shl", _low_bits(builder, value.type, length), position)
     moved = builder.binary("and", shifted(builder, "shl", field, position), mask)
     kept = builder.binary("and", value, builder.binary("xor", mask, integer(value.type, -1)))

@@ -101,9 +101,11 @@ def _float_to_float(
     value = flush(lowering, instruction, value)
     if "satfinite" in instruction.modifiers:
         value = half_precision.finite(builder, value)
+    if "sat" in instruction.modifiers:
+        return saturate(builder, value)
     if "relu" in instruction.modifiers:
-        value = clamp_below(builder, value)
-    return saturate(builder, value) if "sat" in instruction.modifiers else value
+        return clamp_below(builder, value)
+    return half_precision.canonical(builder, value) if wanted == "half" else value
 
 
 def _float_to_brain(
@@ -116,8 +118,13 @@ def _float_to_brain(
         value = clamp_below(builder, value)
     if "sat" in instruction.modifiers:
         value = saturate(builder, value)
-    result = bfloat16.narrow(builder, value, mode)
+    result = bfloat16.narrow(builder, value, mode, nan=_brain_nan(instruction.types[1]))
     return bfloat16.finite(builder, result) if "satfinite" in instruction.modifiers else result
+
+
+def _brain_nan(source: ScalarType) -> int:
+    """The NaN that comes of a NaN. Hardware converts an f64 by integer arithmetic."""
+    return 0x7FC0 if source is ScalarType.F64 else bfloat16.NAN
 
 
 def _to_integral(lowering: Lowering, value: Value, rounding: str) -> Value:

@@ -80,8 +80,10 @@ def finish(lowering: Lowering, instruction: ir.Instruction, value: Value) -> Non
     value = flush(lowering, instruction, value)
     if "sat" in instruction.modifiers:
         value = saturate(lowering.builder, value)
-    if "relu" in instruction.modifiers:
+    elif "relu" in instruction.modifiers:
         value = clamp_below(lowering.builder, value)
+    elif value.type == "half":
+        value = half_precision.canonical(lowering.builder, value)
     if instruction.type is ScalarType.BF16:
         value = bfloat16.narrow(lowering.builder, value)
     lowering.write(instruction.operands[0], value)
@@ -204,15 +206,16 @@ def _test(lowering: Lowering, instruction: ir.Instruction) -> None:
     is_infinite = builder.compare("fcmp oeq", size, infinity)
     is_finite = builder.compare("fcmp olt", size, infinity)
     is_small = builder.compare("fcmp olt", size, smallest)
-    is_normal = builder.binary("and", is_finite, lowering.negate(is_small))
     is_some = builder.compare("fcmp ogt", size, zero(value.type))
+    is_subnormal = builder.binary("and", is_small, is_some)
     answers = {
         "notanumber": is_nan,
         "number": lowering.negate(is_nan),
         "infinite": is_infinite,
         "finite": is_finite,
-        "normal": is_normal,
-        "subnormal": builder.binary("and", is_small, is_some),
+        # Zero counts as normal.
+        "normal": builder.binary("and", is_finite, lowering.negate(is_subnormal)),
+        "subnormal": is_subnormal,
     }
     for question, answer in answers.items():
         if question in instruction.modifiers:

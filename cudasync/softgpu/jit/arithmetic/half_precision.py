@@ -56,6 +56,14 @@ def to_odd_float(builder: Builder, value: Value) -> Value:
     return builder.bitcast(builder.select(is_inexact, odd, bits), "float")
 
 
+def canonical(builder: Builder, value: Value) -> Value:
+    """A half; every NaN becomes 0x7FFF, as in hardware."""
+    bits = builder.bitcast(value, "i16")
+    size = builder.binary("and", bits, integer("i16", 0x7FFF))
+    is_nan = builder.compare("icmp ugt", size, integer("i16", 0x7C00))
+    return builder.bitcast(builder.select(is_nan, integer("i16", 0x7FFF), bits), "half")
+
+
 def finite(builder: Builder, value: Value) -> Value:
     """.satfinite: an infinity becomes the greatest number."""
     bits = builder.bitcast(value, "i16")

@@ -1,7 +1,7 @@
 """Cellar, jit. Integer arithmetic: add sub mul mad, div rem, min max abs neg, and wide forms.
 
-Division never traps. As in hardware, division by zero gives all ones, and the dividend as
-remainder. The least integer divided by minus one gives itself.
+Division never traps. As in hardware, division by zero gives all ones as quotient and as remainder.
+The least integer divided by minus one gives itself.
 """
 
 from __future__ import annotations
@@ -143,9 +143,8 @@ def quotient(
     else:
         plain = _divide(builder, first, divisor, bits, is_signed=False)
     result = builder.select(is_zero, integer(type_, -1), plain)
-    # The remainder follows from the true divisor, also by zero: x - 0 * q is x.
     rest = builder.binary("sub", first, builder.binary("mul", plain, second))
-    return result, rest
+    return result, builder.select(is_zero, integer(type_, -1), rest)
 
 
 def _divide(builder: Builder, first: Value, second: Value, bits: int, *, is_signed: bool) -> Value:

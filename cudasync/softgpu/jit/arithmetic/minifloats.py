@@ -86,8 +86,14 @@ def _to_tf32(lowering: Lowering, instruction: ir.Instruction) -> None:
     if "relu" in instruction.modifiers:
         is_negative = builder.compare("icmp slt", bits, integer("i32", 0))
         bits = builder.select(is_negative, integer("i32", 0), bits)
-    bits = builder.select(is_nan, integer("i32", 0x7FFFFFFF), bits)
-    lowering.write(instruction.operands[0], bits)
+    # Hardware has no instruction for .rna: there a NaN runs through the integer arithmetic of
+    # these steps, of which .satfinite takes one unit from the largest exponent.
+    nan = integer("i32", 0x7FFFE000)
+    if mode == "rna":
+        unit = 1 << _TF32_DROPPED if "satfinite" in instruction.modifiers else 0
+        quiet = builder.binary("or", builder.bitcast(value, "i32"), integer("i32", 0x00400000))
+        nan = builder.binary("sub", builder.binary("and", quiet, kept), integer("i32", unit))
+    lowering.write(instruction.operands[0], builder.select(is_nan, nan, bits))
 
 
 def _to_pair(lowering: Lowering, instruction: ir.Instruction, form: Format) -> None:

@@ -98,8 +98,14 @@ def reverse(e: Emitter, i: Instruction) -> None:
 
 
 def _byte(e: Emitter, i: Instruction, index: int) -> str:
-    """Bits 0 to 7 of a position or length operand."""
-    return e.value(f"and i32 {e.read(i.operands[index], T.U32)}, 255")
+    """Bits 0 to 7 of a position or length operand; in 64-bit forms 255 for anything greater.
+
+    The ISA has bits 0 to 7 for both, but hardware does not cut them off in 64-bit forms.
+    """
+    value = e.read(i.operands[index], T.U32)
+    if i.type.bits == 64:
+        return e.select(e.value(f"icmp ugt i32 {value}, 255"), "i32", "255", value)
+    return e.value(f"and i32 {value}, 255")
 
 
 def _field_mask(e: Emitter, length: str) -> str:

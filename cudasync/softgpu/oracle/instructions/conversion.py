@@ -128,6 +128,10 @@ def _float_to_float(e: Emitter, i: Instruction, target: ScalarType, source: Scal
         if "relu" in i.modifiers:
             value = clamp_below(e, value)
         half = from_double(e, value, target, mode)
+        if (target, source) == (T.BF16, T.F64):
+            # Hardware converts an f64 by integer arithmetic, with another NaN.
+            is_nan = e.value(f"fcmp uno double {value}, {value}")
+            half = e.select(is_nan, "i16", str(0x7FC0), half)
         return _finite(e, half, target) if "satfinite" in i.modifiers else half
     if target is T.F32:
         value = rounded(e, "fptrunc", mode, T.F32, (T.F64, value))

@@ -100,14 +100,18 @@ def clamp_below(e: Emitter, value: str) -> str:
 
 
 def sign(e: Emitter, i: Instruction) -> None:
-    """Lower neg, abs: they change the sign bit alone."""
+    """Lower neg, abs: they change the sign bit alone; a NaN of 16 bits becomes 0x7FFF."""
     bits = e.to_bits(read_float(e, i, 1), i.type)
     width, top = f"i{i.type.bits}", 1 << (i.type.bits - 1)
     if i.opcode == "neg":
-        bits = e.value(f"xor {width} {bits}, {top}")
+        changed = e.value(f"xor {width} {bits}, {top}")
     else:
-        bits = e.value(f"and {width} {bits}, {top - 1}")
-    e.write(i.operands[0], e.from_bits(bits, i.type), i.type)
+        changed = e.value(f"and {width} {bits}, {top - 1}")
+    if i.type in (T.F16, T.BF16):
+        size = e.value(f"and i16 {bits}, 32767")
+        is_nan = e.value(f"icmp ugt i16 {size}, {0x7C00 if i.type is T.F16 else 0x7F80}")
+        changed = e.select(is_nan, "i16", "32767", changed)
+    e.write(i.operands[0], e.from_bits(changed, i.type), i.type)
 
 
 def copysign(e: Emitter, i: Instruction) -> None:
@@ -186,7 +190,9 @@ def classify(e: Emitter, i: Instruction) -> None:
         case "notanumber":
             result = e.value(f"icmp ugt {width} {size}, {infinity}")
         case "normal":
-            result = e.value(f"and i1 {finite}, {e.value(f'icmp uge {width} {size}, {smallest}')}")
+            large = e.value(f"icmp uge {width} {size}, {smallest}")
+            large = e.value(f"or i1 {large}, {e.value(f'icmp eq {width} {size}, 0')}")
+            result = e.value(f"and i1 {finite}, {large}")
         case _:
             nonzero = e.value(f"icmp ne {width} {size}, 0")
             result = e.value(f"and i1 {nonzero}, {e.value(f'icmp ult {width} {size}, {smallest}')}")

@@ -146,7 +146,7 @@ def _absolute(e: Emitter, value: str, bits: int) -> str:
 
 
 def divide(e: Emitter, i: Instruction) -> None:
-    """Lower div, rem. By zero: all ones and the dividend. MININT / -1 wraps, with remainder 0.
+    """Lower div, rem. By zero both are all ones. MININT / -1 wraps, with remainder 0.
 
     The PTX ISA leaves these cases open; NVIDIA hardware gives these results.
     """
@@ -163,12 +163,10 @@ def divide(e: Emitter, i: Instruction) -> None:
     if i.opcode == "div":
         result = e.value(f"{kind}div {width} {a}, {divisor}")
         result = e.select(by_minus_one, width, e.value(f"sub {width} 0, {a}"), result)
-        result = e.select(by_zero, width, "-1", result)
     else:
         # The remainder by -1 equals the remainder by 1: zero.
         result = e.value(f"{kind}rem {width} {a}, {divisor}")
-        result = e.select(by_zero, width, a, result)
-    e.write(i.operands[0], result, type_)
+    e.write(i.operands[0], e.select(by_zero, width, "-1", result), type_)
 
 
 def negate(e: Emitter, i: Instruction) -> None:

@@ -102,7 +102,12 @@ def _to_tf32(e: Emitter, i: Instruction) -> None:
     if "relu" in i.modifiers:
         signed = e.select(e.value(f"icmp ne i32 {sign}, 0"), "i32", "0", signed)
     is_nan = e.value(f"icmp ugt i32 {size}, {0x7F800000}")
-    e.write(i.operands[0], e.select(is_nan, "i32", str(0x7FFFFFFF), signed), T.B32)
+    nan = str(0x7FFFE000)
+    if "rna" in i.modifiers:
+        # No instruction of the hardware, but integer arithmetic, through which a NaN passes.
+        cut = e.value(f"and i32 {e.value(f'or i32 {bits}, {1 << 22}')}, {-1 << 13}")
+        nan = e.value(f"sub i32 {cut}, {8192 if 'satfinite' in i.modifiers else 0}")
+    e.write(i.operands[0], e.select(is_nan, "i32", nan, signed), T.B32)
 
 
 def _code(e: Emitter, i: Instruction, index: int, small: Small) -> str:
