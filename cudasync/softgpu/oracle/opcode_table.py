@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.oracle.emission.emitter import Emitter
 from cudasync.softgpu.oracle.instructions import (
+    approximations,
     async_copies,
     atomics,
     bitwise,
@@ -85,21 +86,21 @@ _FLOAT: dict[str, Lower] = {
     "mul": floating_point.arithmetic,
     "fma": floating_point.arithmetic,
     "mad": floating_point.arithmetic,
-    "div": floating_point.arithmetic,
-    "rcp": floating_point.arithmetic,
+    "div": approximations.quotient,
+    "rcp": approximations.reciprocal,
     "sqrt": floating_point.arithmetic,
-    "rsqrt": floating_point.approximation,
+    "rsqrt": approximations.approximation,
     "neg": floating_point.sign,
     "abs": floating_point.sign,
     "copysign": floating_point.copysign,
     "min": floating_point.extreme,
     "max": floating_point.extreme,
     "testp": floating_point.classify,
-    "sin": floating_point.approximation,
-    "cos": floating_point.approximation,
-    "ex2": floating_point.approximation,
-    "lg2": floating_point.approximation,
-    "tanh": floating_point.approximation,
+    "sin": approximations.approximation,
+    "cos": approximations.approximation,
+    "ex2": approximations.approximation,
+    "lg2": approximations.approximation,
+    "tanh": approximations.approximation,
 }
 _ANY: dict[str, Lower] = {
     "setp": comparison.set_predicate,

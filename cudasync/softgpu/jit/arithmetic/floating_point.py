@@ -1,8 +1,8 @@
 """Cellar, jit. Floating-point arithmetic: add sub mul fma div, min max abs neg, sqrt rcp rsqrt.
 
 Rounding is to nearest even, like the host's arithmetic; for the other modes see `rounding_modes`.
-`.approx` forms are computed with full precision, except those in `transcendental`. Nothing is
-contracted implicitly.
+`.approx` forms are computed with full precision, except those in `transcendental`, quotients by
+huge divisors, and the gross reciprocals of f64. Nothing is contracted implicitly.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.vector_ir.builder import Builder
     from cudasync.softgpu.jit.vector_ir.lowering_context import Emitter, Lowering
 
-_LEAST_NORMAL = "0x3810000000000000"
-_LEAST_NORMALS = {"float": _LEAST_NORMAL, "half": "0xH0400"}
+_LEAST_NORMALS = {"float": "0x3810000000000000", "half": "0xH0400", "double": "0x0010000000000000"}
+# div.approx gives zero for greater divisors, whose reciprocals are subnormal: 2**126.
+_MOST_DIVISOR = "0x47D0000000000000"
+_UPPER_WORD = -1 << 32
 _TYPES = (ScalarType.F16, ScalarType.BF16, ScalarType.F32, ScalarType.F64)
 
 
@@ -45,10 +47,13 @@ def read(lowering: Lowering, operand: ir.Operand, type_: ScalarType) -> Value:
 
 def flush(lowering: Lowering, instruction: ir.Instruction, value: Value) -> Value:
     """With .ftz, replace a subnormal f32 or f16 by the zero of its sign."""
-    least = _LEAST_NORMALS.get(value.type)
-    if "ftz" not in instruction.modifiers or least is None:
+    if "ftz" not in instruction.modifiers or value.type not in ("float", "half"):
         return value
-    builder = lowering.builder
+    return _without_subnormals(lowering.builder, value)
+
+
+def _without_subnormals(builder: Builder, value: Value) -> Value:
+    least = _LEAST_NORMALS[value.type]
     size = builder.intrinsic("fabs", value.type, value)
     is_small = builder.compare("fcmp olt", size, Value(value.type, least, zero("float").shape))
     nothing = builder.intrinsic("copysign", value.type, zero(value.type), value)
@@ -147,6 +152,45 @@ def _reciprocal_root(lowering: Lowering, values: list[Value], mode: str) -> Valu
     return _reciprocal(lowering, [_unary("sqrt")(lowering, values, mode)], mode)
 
 
+def _gross(operation: Operation, exact: Emitter) -> Emitter:
+    """rcp and rsqrt: .approx.ftz.f64 has no subnormal numbers, and its lower word is zero."""
+
+    def emit(lowering: Lowering, instruction: ir.Instruction) -> None:
+        if instruction.type is not ScalarType.F64 or "ftz" not in instruction.modifiers:
+            exact(lowering, instruction)
+            return
+        builder = lowering.builder
+        values = [_without_subnormals(builder, each) for each in sources(lowering, instruction)]
+        value = _without_subnormals(builder, operation(lowering, values, "rn"))
+        is_nan = builder.compare("fcmp uno", value, value)
+        bits = builder.binary("add", builder.bitcast(value, "i64"), integer("i64", 1 << 31))
+        upper = builder.binary("and", bits, integer("i64", _UPPER_WORD))
+        result = builder.select(is_nan, integer("i64", 0x7FFFFFFF << 32), upper)
+        lowering.write(instruction.operands[0], builder.bitcast(result, "double"))
+
+    return emit
+
+
+def divide(lowering: Lowering, instruction: ir.Instruction) -> None:
+    if "approx" not in instruction.modifiers:
+        _exact_division(lowering, instruction)
+        return
+
+    def approximate(_lowering: Lowering, values: list[Value], _mode: str) -> Value:
+        builder = lowering.builder
+        number, divisor = values
+        size = builder.intrinsic("fabs", divisor.type, divisor)
+        most = Value(divisor.type, _MOST_DIVISOR, zero(divisor.type).shape)
+        nothing = builder.intrinsic("copysign", divisor.type, zero(divisor.type), divisor)
+        return builder.select(
+            builder.compare("fcmp ogt", size, most),
+            builder.binary("fmul", number, nothing),
+            builder.binary("fdiv", number, divisor),
+        )
+
+    _arithmetic(approximate)(lowering, instruction)
+
+
 def _negative(lowering: Lowering, values: list[Value], _mode: str) -> Value:
     return lowering.builder.apply("fneg {T} {0}", values[0].type, *values)
 
@@ -154,13 +198,13 @@ def _negative(lowering: Lowering, values: list[Value], _mode: str) -> Value:
 add = _arithmetic(_binary("fadd"))
 subtract = _arithmetic(_binary("fsub"))
 multiply = _arithmetic(_binary("fmul"))
-divide = _arithmetic(_binary("fdiv"))
+_exact_division = _arithmetic(_binary("fdiv"))
 fused = _arithmetic(_fma)
 absolute = _arithmetic(_unary("fabs"))
 negate = _arithmetic(_negative)
 square_root = _arithmetic(_unary("sqrt"))
-reciprocal = _arithmetic(_reciprocal)
-reciprocal_root = _arithmetic(_reciprocal_root)
+reciprocal = _gross(_reciprocal, _arithmetic(_reciprocal))
+reciprocal_root = _gross(_reciprocal_root, _arithmetic(_reciprocal_root))
 
 
 def least_or_most(lowering: Lowering, instruction: ir.Instruction) -> None:
@@ -198,7 +242,7 @@ def _test(lowering: Lowering, instruction: ir.Instruction) -> None:
     (value,) = sources(lowering, instruction)
     builder = lowering.builder
     size = builder.intrinsic("fabs", value.type, value)
-    least = {"float": _LEAST_NORMAL, "double": "0x0010000000000000"}[value.type]
+    least = _LEAST_NORMALS[value.type]
     shape = zero(value.type).shape
     infinity = Value(value.type, "0x7FF0000000000000", shape)
     smallest = Value(value.type, least, shape)

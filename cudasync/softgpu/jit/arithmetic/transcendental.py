@@ -3,17 +3,19 @@
 The polynomials are least-squares fits on Chebyshev points. Their errors, without the rounding of
 f32, are: 2**x 2e-9 relative, log2 4e-8 relative to its distance from the next power of two, sin and
 cos 4e-9. All are below the limits that hardware promises (2**-22 relative, 2**-20.9 absolute).
-Arguments of sin and cos are reduced by three parts of pi/2, which suffices for some ten thousand
-periods.
+
+Three habits of hardware are kept, since programs meet them: sin and cos count turns in fixed point,
+so a tiny angle is none and a huge one is whole turns; halves are cut off, not rounded.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.jit.arithmetic.float_to_integer import to_integer
+from cudasync.softgpu.jit.arithmetic import half_precision
 from cudasync.softgpu.jit.arithmetic.floating_point import finish, one, sources
 from cudasync.softgpu.jit.vector_ir.values import Value, integer, uniform, zero
 
@@ -55,9 +57,10 @@ _COS = (
     -0.49999999583524973,
     1.0,
 )
-# pi/2 in parts. The first has few enough bits for exact products (Cody and Waite).
-_HALF_PI = (1.5703125, 4.837512969970703e-04, 7.549789948768648e-08)
-_TWO_OVER_PI = 0.6366197723675814
+_TURN = 0.15915494309189535
+# A turn has this many bits in fixed point; a quarter of it has two fewer.
+_TURN_BITS = 25
+_QUARTER_BITS = _TURN_BITS - 2
 _LOG2_E = 1.4426950408889634
 _SQRT_HALF_BITS = 0x3F3504F3
 
@@ -125,14 +128,32 @@ def _log2(builder: Builder, x: Value) -> Value:
     return builder.select(is_zero, uniform("float", "0xFFF0000000000000"), result)
 
 
+def _turns(builder: Builder, size: Value) -> Value:
+    """A positive angle in turns: its product with the f32 nearest to 1/(2 pi), cut off."""
+    product = builder.binary("fmul", size, _constant(_TURN))
+    negative = builder.apply("fneg {T} {0}", "float", product)
+    error = builder.intrinsic("fma", "float", size, _constant(_TURN), negative)
+    is_above = builder.compare("fcmp olt", error, zero("float"))
+    bits = builder.bitcast(product, "i32")
+    below = builder.binary("sub", bits, integer("i32", 1))
+    return builder.bitcast(builder.select(is_above, below, bits), "float")
+
+
 def _circular(builder: Builder, x: Value, quarter_turns: int) -> Value:
-    """sin(x + quarter_turns * pi / 2)."""
-    turns = builder.intrinsic("rint", "float", builder.binary("fmul", x, _constant(_TWO_OVER_PI)))
-    negative = builder.apply("fneg {T} {0}", "float", turns)
-    rest = x
-    for part in _HALF_PI:
-        rest = builder.intrinsic("fma", "float", negative, _constant(part), rest)
-    quadrant = to_integer(builder, turns, "i32")
+    """sin(|x| + quarter_turns * pi / 2)."""
+    turns = _turns(builder, builder.intrinsic("fabs", "float", x))
+    part = builder.binary("fsub", turns, builder.intrinsic("floor", "float", turns))
+    is_finite = builder.compare("fcmp ord", part, part)
+    known = builder.select(is_finite, part, zero("float"))
+    scaled = builder.binary("fmul", known, _constant(2.0**_TURN_BITS))
+    fixed = builder.apply("fptosi {T} {0} to {R}", "i32", scaled)
+    half = integer("i32", 1 << (_QUARTER_BITS - 1))
+    quadrant = builder.binary(
+        "lshr", builder.binary("add", fixed, half), integer("i32", _QUARTER_BITS)
+    )
+    whole = builder.binary("shl", quadrant, integer("i32", _QUARTER_BITS))
+    rest = builder.apply("sitofp {T} {0} to {R}", "float", builder.binary("sub", fixed, whole))
+    rest = builder.binary("fmul", rest, _constant(2 * math.pi / 2**_TURN_BITS))
     if quarter_turns:
         quadrant = builder.binary("add", quadrant, integer("i32", quarter_turns))
     square = builder.binary("fmul", rest, rest)
@@ -144,12 +165,13 @@ def _circular(builder: Builder, x: Value, quarter_turns: int) -> Value:
     half = builder.binary("and", quadrant, integer("i32", 2))
     sign = builder.binary("shl", half, integer("i32", 30))
     turned = builder.binary("xor", builder.bitcast(size, "i32"), sign)
-    return builder.bitcast(turned, "float")
+    return builder.select(is_finite, builder.bitcast(turned, "float"), part)
 
 
 def _sine(builder: Builder, x: Value) -> Value:
-    is_zero = builder.compare("fcmp oeq", x, zero("float"))
-    return builder.select(is_zero, x, _circular(builder, x, 0))
+    sign = builder.binary("and", builder.bitcast(x, "i32"), integer("i32", -0x80000000))
+    of_size = builder.bitcast(_circular(builder, x, 0), "i32")
+    return builder.bitcast(builder.binary("xor", of_size, sign), "float")
 
 
 def _cosine(builder: Builder, x: Value) -> Value:
@@ -169,17 +191,40 @@ def _tanh(builder: Builder, x: Value) -> Value:
     return builder.intrinsic("copysign", "float", builder.select(is_near, near, ratio), x)
 
 
+def _masked(builder: Builder, value: Value, dropped: int, more: int = 0) -> Value:
+    """An f32 plus `more` units of its last bit, without its last `dropped` bits."""
+    bits = builder.bitcast(value, "i32")
+    if more:
+        bits = builder.binary("add", bits, integer("i32", more))
+    kept = builder.binary("and", bits, integer("i32", -1 << dropped))
+    return builder.bitcast(kept, "float")
+
+
+def _cut(builder: Builder, value: Value) -> Value:
+    """A result in f32 as f16, cut off; beyond f16 it is infinite."""
+    half = half_precision.narrow_directed(builder, value, "rz")
+    is_beyond = builder.compare("fcmp oge", value, _constant(2.0**16))
+    return builder.select(is_beyond, uniform("half", "0xH7C00"), half)
+
+
 def _function(compute: Callable[[Builder, Value], Value]) -> Emitter:
     def emit(lowering: Lowering, instruction: ir.Instruction) -> None:
-        if instruction.type not in (ScalarType.F16, ScalarType.BF16, ScalarType.F32):
+        type_ = instruction.type
+        if type_ not in (ScalarType.F16, ScalarType.BF16, ScalarType.F32):
             lowering.refuse(instruction)
         builder = lowering.builder
         (value,) = sources(lowering, instruction)
-        if instruction.type is not ScalarType.F16:
-            finish(lowering, instruction, compute(builder, value))
-            return
-        wide = compute(builder, builder.apply("fpext {T} {0} to {R}", "float", value))
-        finish(lowering, instruction, builder.apply("fptrunc {T} {0} to {R}", "half", wide))
+        if type_ is ScalarType.F16:
+            value = builder.apply("fpext {T} {0} to {R}", "float", value)
+        result = compute(builder, value)
+        if type_ is not ScalarType.F32 and compute is _tanh:
+            # Hardware has some 18 bits before it cuts.
+            result = _masked(builder, result, 6, 1 << 5)
+        if type_ is ScalarType.F16:
+            result = _cut(builder, result)
+        elif type_ is ScalarType.BF16:
+            result = _masked(builder, result, 16)
+        finish(lowering, instruction, result)
 
     return emit
 

@@ -1,8 +1,7 @@
 """Cellar. Floating-point arithmetic: PTX ISA, "Floating Point Instructions".
 
 f16 and bf16 arithmetic uses double. There, products of halves are exact, and sums are exact or
-rounded to odd. So the only rounding is the one on the way back. Approximations are computed in
-double and rounded once, which is more exact than the ISA requires.
+rounded to odd. So the only rounding is the one on the way back.
 """
 
 from __future__ import annotations
@@ -147,28 +146,6 @@ def extreme(e: Emitter, i: Instruction) -> None:
     result = e.select(b_nan, target, b if propagates else a, result)
     result = e.select(a_nan, target, a if propagates else b, result)
     write_float(e, i, result)
-
-
-_LIBRARY = {"sin": "sin", "cos": "cos", "ex2": "exp2", "lg2": "log2", "tanh": "tanh"}
-
-
-def approximation(e: Emitter, i: Instruction) -> None:
-    """Lower sin, cos, ex2, lg2, tanh, rsqrt by the C library: exact but for the last bit."""
-    value = read_float(e, i, 1)
-    if i.type is T.F32:
-        value = e.value(f"fpext float {value} to double")
-    elif i.type in (T.F16, T.BF16):
-        value = to_double(e, value, i.type)
-    if i.opcode == "rsqrt":
-        root = e.call("double", "llvm.sqrt.f64", ("double", value))
-        value = e.value(f"fdiv double 1.0, {root}")
-    else:
-        value = e.call("double", _LIBRARY[i.opcode], ("double", value))
-    if i.type is T.F32:
-        value = e.value(f"fptrunc double {value} to float")
-    elif i.type in (T.F16, T.BF16):
-        value = from_double(e, value, i.type, "rn")
-    write_float(e, i, value)
 
 
 def classify(e: Emitter, i: Instruction) -> None:
