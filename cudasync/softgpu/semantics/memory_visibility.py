@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from cudasync.ptx.ir import Function, Instruction
 
-# .cg and .cv load past a multiprocessor's cache; programs also spin with them.
+# .cg and .cv load past a multiprocessor's cache; older programs spin with them. These loads are
+# weak, and today's compilers need not repeat them: the race check reports such a loop.
 _LOOKING_AGAIN = frozenset({"volatile", "relaxed", "acquire", "mmio", "cg", "cv"})
 # Accesses with these modifiers are ordered for other threads.
 ORDERED = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})

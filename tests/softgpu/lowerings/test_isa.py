@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from helpers.lowering import bare_launch
+from helpers.lowering.device_launch import run_on_device
 from helpers.lowering.isa_cases import Case, all_cases
 
-from cudasync.driver import Device, DeviceBuffer, Module, Stream, launch, memcpy_async
+from cudasync.driver import Device
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
 from cudasync.softgpu import jit, oracle
@@ -20,6 +20,8 @@ pytestmark = pytest.mark.sampled(5)
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    import numpy as np
 
     from cudasync.softgpu.interface.launch import Compile, CompiledModule
 
@@ -55,32 +57,11 @@ def run(module: CompiledModule, case: Case) -> dict[str, np.ndarray]:
     return memory
 
 
-def run_on_device(case: Case) -> dict[str, np.ndarray]:
+def on_device(case: Case) -> dict[str, np.ndarray]:
     """Run a program through the driver, on the software GPU or a real one."""
-    device = Device(0)
-    if device.compute_capability < case.compute_capability:
+    if Device(0).compute_capability < case.compute_capability:
         pytest.skip(f"the program needs compute capability {case.compute_capability}")
-    kernel = Module.from_file(case.path, device=device).kernel("test")
-    memory = case.memories()
-    values = {name: value.array()[0] for name, value in case.values.items()}
-    with Stream(device) as stream:
-        buffers = {name: DeviceBuffer(array.nbytes, device) for name, array in memory.items()}
-        for name, buffer in buffers.items():
-            memcpy_async(buffer, memory[name], stream=stream)
-        launch(
-            kernel,
-            grid=case.grid,
-            block=case.block,
-            shared_bytes=case.shared_bytes,
-            args=[(buffers | values)[name] for name in case.parameters],
-            stream=stream,
-        )
-        for name, buffer in buffers.items():
-            memcpy_async(memory[name], buffer, stream=stream)
-        stream.synchronize()
-        for buffer in buffers.values():
-            buffer.close()
-    return memory
+    return run_on_device(case, case.memories())
 
 
 def check(case: Case, memory: dict[str, np.ndarray]) -> None:
@@ -126,7 +107,7 @@ def test_pointers_into_local_memory_are_right_without_memcheck(case: Case, room:
 @programs(sample=SAMPLE)
 def test_the_device_gives_what_the_isa_promises(case: Case):
     try:
-        memory = run_on_device(case)
+        memory = on_device(case)
     except PtxError:
         if case.name in NOT_YET and Device(0).is_software:
             pytest.xfail(f"{NOT_YET[case.name]} is not implemented")
