@@ -143,9 +143,7 @@ def _circular(builder: Builder, x: Value, quarter_turns: int) -> Value:
     """sin(|x| + quarter_turns * pi / 2)."""
     turns = _turns(builder, builder.intrinsic("fabs", "float", x))
     part = builder.binary("fsub", turns, builder.intrinsic("floor", "float", turns))
-    is_finite = builder.compare("fcmp ord", part, part)
-    known = builder.select(is_finite, part, zero("float"))
-    scaled = builder.binary("fmul", known, _constant(2.0**_TURN_BITS))
+    scaled = builder.binary("fmul", part, _constant(2.0**_TURN_BITS))
     fixed = builder.apply("fptosi {T} {0} to {R}", "i32", scaled)
     half = integer("i32", 1 << (_QUARTER_BITS - 1))
     quadrant = builder.binary(
@@ -165,6 +163,8 @@ def _circular(builder: Builder, x: Value, quarter_turns: int) -> Value:
     half = builder.binary("and", quadrant, integer("i32", 2))
     sign = builder.binary("shl", half, integer("i32", 30))
     turned = builder.binary("xor", builder.bitcast(size, "i32"), sign)
+    # Of a NaN the integers are poison in LLVM's sense, which this choice leaves behind.
+    is_finite = builder.compare("fcmp ord", part, part)
     return builder.select(is_finite, builder.bitcast(turned, "float"), part)
 
 
