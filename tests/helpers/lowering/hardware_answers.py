@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from helpers.lowering.isa_cases import Case
 
-    from cudasync.softgpu.interface.launch import Compile
+    from cudasync.softgpu.interface.launch import CompiledModule
 
 KEPT = Path(__file__).parents[2] / "softgpu" / "lowerings" / "hardware_answers.xz"
 SEEDS = range(1, 6)
@@ -111,12 +111,12 @@ def is_asked(case: Case) -> bool:
     return bool(case.inputs) and not case.name.startswith((*_ELSEWHERE, *_UNDEFINED))
 
 
-def compute(compile_module: Compile, case: Case, memory: dict[str, np.ndarray]) -> dict | None:
-    """The memory that a lowering leaves; None if the program faults there."""
+def compute(module: CompiledModule, case: Case, memory: dict[str, np.ndarray]) -> dict | None:
+    """The memory that a compiled program leaves; None if it faults."""
     after = {name: bare_launch.aligned(array) for name, array in memory.items()}
     values = {name: value.bytes() for name, value in case.values.items()}
     outcome = bare_launch.run(
-        compile_module(parse(case.text, case.path.name)),
+        module,
         "test",
         grid=case.grid,
         block=case.block,
@@ -151,10 +151,11 @@ def record() -> Iterator[Answer]:
     for case in all_cases():
         if not is_asked(case) or case.compute_capability > capability:
             continue
+        module = jit.compile_module(parse(case.text, case.path.name))
         for seed in SEEDS:
             before = random_memory(case, seed)
             try:
-                if compute(jit.compile_module, case, before) is None:
+                if compute(module, case, before) is None:
                     continue
                 after = run_on_device(case, before)
             except CudasyncError as error:
