@@ -2,7 +2,8 @@
 
 The function takes the registers of all lanes in memory, and unpacks them into plain matrices of the
 type of computation. It computes row by row with vectors as wide as a row, and packs the results
-into the registers of D. Sums begin with C and add products by rising k, each by a fused
+into the registers of D. `matrix_arithmetic` says how sums are rounded: `aligned_blocks` computes
+those of tensor cores. Sums of f64 begin with C and add products by rising k, each by a fused
 multiply-add. Sums of integers are exact, and C is added last.
 """
 
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.arithmetic.rounding_modes import MODES
+from cudasync.softgpu.jit.matrix.aligned_blocks import Factor, Lines, block, canonical, split
+from cudasync.softgpu.semantics.matrix_arithmetic import arithmetic_of
 from cudasync.softgpu.semantics.matrix_fragments import Fragment, fragment
 
 if TYPE_CHECKING:
@@ -100,6 +103,7 @@ class _Writer:
         self._name = name
         self._form = form
         self._held = _TYPES[form.computes_in]
+        self._arithmetic = arithmetic_of(form)
         self.modes = MODES.get(platform.machine())
         self.lines: list[str] = []
         self.constants: list[str] = []
@@ -113,11 +117,19 @@ class _Writer:
         for operand in ("a", "b", "c", "d"):
             count = batches * sizes.get(operand, form.m * form.n)
             self._line(f"%{operand}.matrix = alloca [{count} x {self._held}], align 64")
+            if self._is_split(operand):
+                self._line(f"%{operand}.exponents = alloca [{count} x i32], align 64")
         for operand in ("a", "b", "c"):
             self._take_apart(operand)
         self._multiply()
         self._put_together()
         self._line("ret void")
+
+    def _is_split(self, operand: str) -> bool:
+        """Whether a matrix is held as fractions and exponents, in two arrays."""
+        sums = self._arithmetic
+        is_aligned = sums is not None and bool(sums.blocks)
+        return is_aligned and (operand in "ab" or (operand == "c" and not sums.is_c_last))
 
     def _line(self, text: str) -> None:
         self.lines.append("  " + text)
@@ -188,9 +200,19 @@ class _Writer:
                 f"%{operand}.raw = load {raw}, ptr %{operand}.at",
             ]
         body += [line.replace("%", f"%{operand}.") for line in conversion]
+        value = f"%{operand}.value"
+        if self._is_split(operand):
+            text = Lines(operand)
+            value, exponent = split(text, value, type_, is_scaled=operand != "b")
+            body += [
+                *text.lines,
+                f"%{operand}.beside = getelementptr i32, ptr %{operand}.exponents,"
+                f" i64 %{operand}.index",
+                f"store i32 {exponent}, ptr %{operand}.beside",
+            ]
         body += [
             f"%{operand}.to = getelementptr {held}, ptr %{operand}.matrix, i64 %{operand}.index",
-            f"store {held} %{operand}.value, ptr %{operand}.to",
+            f"store {held} {value}, ptr %{operand}.to",
         ]
         self._loop(operand, count, body)
 
@@ -202,35 +224,86 @@ class _Writer:
             f"%row.a.start = mul i64 %row.index, {form.k}",
             f"%row.b.start = mul i64 %row.batch, {form.k * form.n}",
             f"%row.c.start = mul i64 %row.index, {form.n}",
-            f"%row.a.at = getelementptr {held}, ptr %a.matrix, i64 %row.a.start",
-            f"%row.b.at = getelementptr {held}, ptr %b.matrix, i64 %row.b.start",
             f"%row.c.at = getelementptr {held}, ptr %c.matrix, i64 %row.c.start",
             f"%row.d.at = getelementptr {held}, ptr %d.matrix, i64 %row.c.start",
             f"%row.c = load {row}, ptr %row.c.at, align 4",
         ]
-        total = "zeroinitializer" if held == "i32" else "%row.c"
         for step in range(form.k):
-            body += [
-                f"%row.x.at.{step} = getelementptr {held}, ptr %row.a.at, i64 {step}",
-                f"%row.x.one.{step} = load {held}, ptr %row.x.at.{step}",
-                f"%row.x.first.{step} = insertelement {row} poison, {held} %row.x.one.{step},"
-                " i32 0",
-                f"%row.x.{step} = shufflevector {row} %row.x.first.{step}, {row} poison,"
-                f" <{form.n} x i32> zeroinitializer",
-                f"%row.y.at.{step} = getelementptr {held}, ptr %row.b.at, i64 {step * form.n}",
-                f"%row.y.{step} = load {row}, ptr %row.y.at.{step}, align 4",
-                *self._accumulate(step, total),
-            ]
-            total = f"%row.sum.{step}"
+            body += self._factors(step, "x", "y", held, "matrix")
+        if self._arithmetic is not None:
+            text = Lines("row.text", form.n)
+            result = self._round_as_tensor_cores(text, body)
+            body += text.lines
+            self.declarations |= text.declarations
+        else:
+            result = "zeroinitializer" if held == "i32" else "%row.c"
+            for step in range(form.k):
+                body += self._accumulate(step, result)
+                result = f"%row.sum.{step}"
         if held == "i32":
-            body += self._add_last(total)
-            total = "%row.total"
-        body.append(f"store {row} {total}, ptr %row.d.at, align 4")
+            body += self._add_last(result)
+            result = "%row.total"
+        body.append(f"store {row} {result}, ptr %row.d.at, align 4")
         if form.rounding != "rn":
             self._round(form.rounding)
         self._loop("row", form.batches * form.m, body)
         if form.rounding != "rn":
             self._round("rn")
+
+    def _factors(self, step: int, x: str, y: str, type_: str, array: str) -> list[str]:
+        """Lines for %row.<x>.<step>, an element of A in all lanes, and for %row.<y>.<step> of B."""
+        form = self._form
+        row = f"<{form.n} x {type_}>"
+        return [
+            f"%row.{x}.number.{step} = add i64 %row.a.start, {step}",
+            f"%row.{x}.at.{step} = getelementptr {type_}, ptr %a.{array},"
+            f" i64 %row.{x}.number.{step}",
+            f"%row.{x}.one.{step} = load {type_}, ptr %row.{x}.at.{step}",
+            f"%row.{x}.first.{step} = insertelement {row} poison, {type_} %row.{x}.one.{step},"
+            " i32 0",
+            f"%row.{x}.{step} = shufflevector {row} %row.{x}.first.{step}, {row} poison,"
+            f" <{form.n} x i32> zeroinitializer",
+            f"%row.{y}.number.{step} = add i64 %row.b.start, {step * form.n}",
+            f"%row.{y}.at.{step} = getelementptr {type_}, ptr %b.{array},"
+            f" i64 %row.{y}.number.{step}",
+            f"%row.{y}.{step} = load {row}, ptr %row.{y}.at.{step}, align 4",
+        ]
+
+    def _round_as_tensor_cores(self, text: Lines, body: list[str]) -> str:
+        """The row's result; loads of exponents are added to `body`."""
+        form, sums = self._form, self._arithmetic
+        assert sums is not None
+        steps = range(form.k)
+        if not sums.blocks:
+            result = text.binary("fmul", "float", "%row.x.0", "%row.y.0")
+            for step in steps[1:]:
+                text.lines += self._accumulate(step, result)
+                result = f"%row.sum.{step}"
+        else:
+            for step in steps:
+                body += self._factors(step, "power", "scale", "i32", "exponents")
+            result, carried = "", None
+            if not sums.is_c_last:
+                row = f"<{form.n} x i32>"
+                body += [
+                    "%row.c.beside = getelementptr i32, ptr %c.exponents, i64 %row.c.start",
+                    f"%row.c.exponent = load {row}, ptr %row.c.beside, align 4",
+                ]
+                carried = Factor("%row.c", "%row.c.exponent")
+            for each in sums.blocks:
+                if result:
+                    carried = split(text, result, sums.accumulator, is_scaled=True)
+                products = [
+                    (
+                        Factor(f"%row.x.{step}", f"%row.power.{step}"),
+                        Factor(f"%row.y.{step}", f"%row.scale.{step}"),
+                    )
+                    for step in each
+                ]
+                result = block(text, products, carried, sums.accumulator)
+        if sums.is_c_last:
+            result = text.binary("fadd", "float", result, "%row.c")
+        return canonical(text, result)
 
     def _accumulate(self, step: int, total: str) -> list[str]:
         form, held = self._form, self._held
