@@ -53,7 +53,9 @@ def block(
         f"sub {text.type('i32')} {text.constant('i32', KEPT_BITS + _SINGLE_BIAS)}, {greatest}"
     )
     power = text.convert("bitcast", "i32", text.binary("shl", "i32", field, 23), "float")
-    terms = [_term(text, text.binary("fmul", "float", x.value, y.value), power) for x, y in products]
+    terms = [
+        _term(text, text.binary("fmul", "float", x.value, y.value), power) for x, y in products
+    ]
     if carried and len(products) <= _TERMS_IN_INTEGERS:
         terms.append(_term(text, carried.value, power))
         carried = None

@@ -44,9 +44,7 @@ class VectorText:
     def select(self, condition: str, element: str, first: str, second: str) -> str:
         """The first value where the condition is true, else the second."""
         type_ = self.type(element)
-        return self.name(
-            f"select {self.type('i1')} {condition}, {type_} {first}, {type_} {second}"
-        )
+        return self.name(f"select {self.type('i1')} {condition}, {type_} {first}, {type_} {second}")
 
     def greater(self, first: str, second: str | float) -> str:
         """The maximum of signed integers."""
