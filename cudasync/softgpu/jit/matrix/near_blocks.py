@@ -56,17 +56,24 @@ def block(
     terms = [
         _term(text, text.binary("fmul", "float", x.value, y.value), power) for x, y in products
     ]
+    beyond = carried
     if carried and len(products) <= _TERMS_IN_INTEGERS:
         terms.append(_term(text, carried.value, power))
-        carried = None
+        beyond = None
     sum_ = terms[0]
     for each in terms[1:]:
         sum_ = text.binary("add", "i32", sum_, each)
     total = text.convert("sitofp", "i32", sum_, "double")
-    if carried:
-        wide = text.convert("sitofp", "i32", _term(text, carried.value, power), "double")
+    if beyond:
+        wide = text.convert("sitofp", "i32", _term(text, beyond.value, power), "double")
         total = text.binary("fadd", "double", total, wide)
-    return _rounded(text, scaled(text, total, greatest), rounded_to)
+    result = _rounded(text, scaled(text, total, greatest), rounded_to)
+    if not carried or rounded_to == "f32":
+        return result
+    # The block before may have overflown in f16.
+    size = text.size("float", carried.value)
+    is_infinite = text.binary("fcmp oeq", "float", size, float("inf"))
+    return text.select(is_infinite, "float", carried.value, result)
 
 
 def _term(text: VectorText, value: str, power: str) -> str:
