@@ -6,12 +6,12 @@ Register r of lane l is word 32 r + l, so that `matrix_fragments` says where an 
 from __future__ import annotations
 
 import numpy as np
+from helpers.lowering import bare_launch
 
 from cudasync.ptx import parse
 from cudasync.softgpu.interface.launch import OutcomeKind
 from cudasync.softgpu.semantics.matrix_forms import ELEMENT_BITS, Form, form_of
 from cudasync.softgpu.semantics.matrix_fragments import LANES, fragment
-from helpers.lowering import bare_launch
 
 _MMA = "mma.sync.aligned.{shape}.{layouts}.{d}.{a}.{b}.{c}"
 _WMMA = "wmma.mma.sync.aligned.{layouts}.{shape}.{d}.{c}"
