@@ -1,25 +1,34 @@
 """Cellar, jit. Writes the function that computes one form of matrix product for a whole warp.
 
 The function takes the registers of all lanes in memory, and unpacks them into plain matrices of the
-type of computation. It computes row by row with vectors as wide as a row, and packs the results
-into the registers of D. Sums begin with C and add products by rising k, each by a fused
-multiply-add. Sums of integers are exact, and C is added last.
+type of computation. It computes line by line (`matrix_lines`), and packs the results into the
+registers of D. Lines are rows of D, or columns if these are longer; then all matrices are held by
+columns.
+
+Where products are added in blocks, exponents lie beside the numbers. Unpacking finds whether all
+numbers are near (`near_blocks`), which they nearly always are. Else each number of A, B and C is
+replaced by its fraction, and another loop computes (`aligned_blocks`).
 """
 
 from __future__ import annotations
 
+import itertools
 import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.arithmetic.rounding_modes import MODES
+from cudasync.softgpu.jit.matrix import near_blocks
+from cudasync.softgpu.jit.matrix.aligned_blocks import Number, exponent_of, fraction_of
+from cudasync.softgpu.jit.matrix.matrix_lines import MatrixLines
+from cudasync.softgpu.jit.matrix.vector_text import VectorText
+from cudasync.softgpu.semantics.matrix_arithmetic import arithmetic_of
 from cudasync.softgpu.semantics.matrix_fragments import Fragment, fragment
 
 if TYPE_CHECKING:
     from cudasync.softgpu.semantics.matrix_forms import Form
 
 _TYPES = {"f32": "float", "f64": "double", "s32": "i32"}
-_SUFFIX = {"float": "f32", "double": "f64"}
 # Lines that turn the bits of an element, %raw or a name derived from it, into the number %value.
 _HALF = ["%half = bitcast i16 %raw to half", "%value = fpext half %half to float"]
 _E5M2 = ["%wide = zext i8 %raw to i16", "%bits = shl i16 %wide, 8", *_HALF]
@@ -100,11 +109,17 @@ class _Writer:
         self._name = name
         self._form = form
         self._held = _TYPES[form.computes_in]
+        self._arithmetic = arithmetic_of(form)
+        self._is_turned = form.m > form.n
         self.modes = MODES.get(platform.machine())
         self.lines: list[str] = []
         self.constants: list[str] = []
         self.declarations: set[str] = set()
         self._at = "entry"
+        # The operands that are added in blocks.
+        self._aligned = ""
+        if self._arithmetic is not None and self._arithmetic.blocks:
+            self._aligned = "ab" if self._arithmetic.is_c_last else "abc"
 
     def write(self) -> None:
         form = self._form
@@ -113,9 +128,13 @@ class _Writer:
         for operand in ("a", "b", "c", "d"):
             count = batches * sizes.get(operand, form.m * form.n)
             self._line(f"%{operand}.matrix = alloca [{count} x {self._held}], align 64")
-        for operand in ("a", "b", "c"):
-            self._take_apart(operand)
-        self._multiply()
+            if operand in self._aligned:
+                self._line(f"%{operand}.exponents = alloca [{count} x i32], align 64")
+        counts = {operand: self._take_apart(operand) for operand in "abc"}
+        if self._aligned:
+            self._choose(counts)
+        else:
+            self._multiply("line")
         self._put_together()
         self._line("ret void")
 
@@ -126,13 +145,19 @@ class _Writer:
         self.lines.append(f"{label}:")
         self._at = label
 
-    def _loop(self, label: str, count: int, body: list[str]) -> None:
-        """A loop of one block that runs `body` for %<label>.index from 0 to count."""
+    def _loop(self, label: str, count: int, body: list[str], joined: str = "") -> None:
+        """A loop of one block that runs `body` for %<label>.index from 0 to count.
+
+        %<label>.all is the bitwise or of the i32 `joined` over all trips, if there is one.
+        """
         before = self._at
         self._line(f"br label %{label}.next")
         self._label(f"{label}.next")
         index = f"%{label}.index"
         self._line(f"{index} = phi i64 [0, %{before}], [{index}.following, %{label}.next]")
+        if joined:
+            self._line(f"%{label}.old = phi i32 [0, %{before}], [%{label}.all, %{label}.next]")
+            body = [*body, f"%{label}.all = or i32 %{label}.old, {joined}"]
         for line in body:
             self._line(line)
         self._line(f"{index}.following = add i64 {index}, 1")
@@ -143,11 +168,11 @@ class _Writer:
     def _table(self, operand: str, held: Fragment, rows: int, columns: int) -> tuple[str, int]:
         """A constant that maps each element of the matrix to its element in the registers."""
         where = held.where()
+        sizes = (columns, rows) if self._is_turned else (rows, columns)
         elements = [
-            where[product, row, column]
+            where[product, *(reversed(place) if self._is_turned else place)]
             for product in range(self._form.batches)
-            for row in range(rows)
-            for column in range(columns)
+            for place in itertools.product(*map(range, sizes))
         ]
         table = f"{self._name}.{operand}"
         words = ", ".join(f"i16 {element}" for element in elements)
@@ -162,8 +187,8 @@ class _Writer:
             f"%{label}.element = zext i16 %{label}.short to i64",
         ]
 
-    def _take_apart(self, operand: str) -> None:
-        """Unpack registers into a matrix by rows."""
+    def _take_apart(self, operand: str) -> int:
+        """Unpack registers into a matrix by lines; return the number of elements."""
         form, held = self._form, self._held
         rows, columns = {"a": (form.m, form.k), "b": (form.k, form.n)}.get(
             operand, (form.m, form.n)
@@ -188,84 +213,68 @@ class _Writer:
                 f"%{operand}.raw = load {raw}, ptr %{operand}.at",
             ]
         body += [line.replace("%", f"%{operand}.") for line in conversion]
+        value, far = f"%{operand}.value", ""
+        if operand in self._aligned:
+            text = VectorText(operand)
+            number = Number(value, exponent_of(text, value, type_))
+            far = near_blocks.far_bit(text, number, is_factor=operand != "c")
+            body += [
+                *text.lines,
+                f"%{operand}.beside = getelementptr i32, ptr %{operand}.exponents,"
+                f" i64 %{operand}.index",
+                f"store i32 {number.exponent}, ptr %{operand}.beside",
+            ]
         body += [
             f"%{operand}.to = getelementptr {held}, ptr %{operand}.matrix, i64 %{operand}.index",
-            f"store {held} %{operand}.value, ptr %{operand}.to",
+            f"store {held} {value}, ptr %{operand}.to",
         ]
-        self._loop(operand, count, body)
+        self._loop(operand, count, body, far)
+        return count
 
-    def _multiply(self) -> None:
-        form, held = self._form, self._held
-        row = f"<{form.n} x {held}>"
+    def _choose(self, counts: dict[str, int]) -> None:
+        """Multiply in one of two ways, depending on whether all numbers are near."""
+        far = "0"
+        for operand in self._aligned:
+            self._line(f"%far.{operand} = or i32 {far}, %{operand}.all")
+            far = f"%far.{operand}"
+        self._line(f"%is.far = icmp ne i32 {far}, 0")
+        self._line("br i1 %is.far, label %far, label %near")
+        self._label("near")
+        self._multiply("near.line")
+        self._line("br label %together")
+        self._label("far")
+        for operand in self._aligned:
+            self._split(operand, counts[operand])
+        self._multiply("far.line")
+        self._line("br label %together")
+        self._label("together")
+
+    def _split(self, operand: str, count: int) -> None:
+        """Replace the numbers of a matrix by their fractions."""
+        label = f"split.{operand}"
+        text = VectorText(label)
+        number = Number(f"%{label}.value", f"%{label}.exponent")
+        fraction = fraction_of(text, number, is_scaled=operand != "b")
         body = [
-            f"%row.batch = udiv i64 %row.index, {form.m}",
-            f"%row.a.start = mul i64 %row.index, {form.k}",
-            f"%row.b.start = mul i64 %row.batch, {form.k * form.n}",
-            f"%row.c.start = mul i64 %row.index, {form.n}",
-            f"%row.a.at = getelementptr {held}, ptr %a.matrix, i64 %row.a.start",
-            f"%row.b.at = getelementptr {held}, ptr %b.matrix, i64 %row.b.start",
-            f"%row.c.at = getelementptr {held}, ptr %c.matrix, i64 %row.c.start",
-            f"%row.d.at = getelementptr {held}, ptr %d.matrix, i64 %row.c.start",
-            f"%row.c = load {row}, ptr %row.c.at, align 4",
+            f"%{label}.at = getelementptr float, ptr %{operand}.matrix, i64 %{label}.index",
+            f"{number.value} = load float, ptr %{label}.at",
+            f"%{label}.beside = getelementptr i32, ptr %{operand}.exponents, i64 %{label}.index",
+            f"{number.exponent} = load i32, ptr %{label}.beside",
+            *text.lines,
+            f"store float {fraction}, ptr %{label}.at",
         ]
-        total = "zeroinitializer" if held == "i32" else "%row.c"
-        for step in range(form.k):
-            body += [
-                f"%row.x.at.{step} = getelementptr {held}, ptr %row.a.at, i64 {step}",
-                f"%row.x.one.{step} = load {held}, ptr %row.x.at.{step}",
-                f"%row.x.first.{step} = insertelement {row} poison, {held} %row.x.one.{step},"
-                " i32 0",
-                f"%row.x.{step} = shufflevector {row} %row.x.first.{step}, {row} poison,"
-                f" <{form.n} x i32> zeroinitializer",
-                f"%row.y.at.{step} = getelementptr {held}, ptr %row.b.at, i64 {step * form.n}",
-                f"%row.y.{step} = load {row}, ptr %row.y.at.{step}, align 4",
-                *self._accumulate(step, total),
-            ]
-            total = f"%row.sum.{step}"
-        if held == "i32":
-            body += self._add_last(total)
-            total = "%row.total"
-        body.append(f"store {row} {total}, ptr %row.d.at, align 4")
+        self._loop(label, count, body)
+
+    def _multiply(self, label: str) -> None:
+        form = self._form
+        lines = MatrixLines(form, self._held, label)
+        body = lines.body(is_near=label.startswith("near"))
+        self.declarations |= lines.declarations
         if form.rounding != "rn":
             self._round(form.rounding)
-        self._loop("row", form.batches * form.m, body)
+        self._loop(label, lines.count, body)
         if form.rounding != "rn":
             self._round("rn")
-
-    def _accumulate(self, step: int, total: str) -> list[str]:
-        form, held = self._form, self._held
-        row = f"<{form.n} x {held}>"
-        x, y, result = f"%row.x.{step}", f"%row.y.{step}", f"%row.sum.{step}"
-        if form.combine:
-            self.declarations.add(f"declare {row} @llvm.ctpop.v{form.n}i32({row})")
-            return [
-                f"%row.both.{step} = {form.combine} {row} {x}, {y}",
-                f"%row.ones.{step} = call {row} @llvm.ctpop.v{form.n}i32({row} %row.both.{step})",
-                f"{result} = add {row} {total}, %row.ones.{step}",
-            ]
-        if held == "i32":
-            product = f"%row.product.{step}"
-            return [f"{product} = mul {row} {x}, {y}", f"{result} = add {row} {total}, {product}"]
-        suffix = f"v{form.n}{_SUFFIX[held]}"
-        if form.rounding != "rn":
-            name = f"@llvm.experimental.constrained.fma.{suffix}"
-            self.declarations.add(f"declare {row} {name}({row}, {row}, {row}, metadata, metadata)")
-            how = 'metadata !"round.dynamic", metadata !"fpexcept.strict"'
-            call = f"call {row} {name}({row} {x}, {row} {y}, {row} {total}, {how}) strictfp"
-            return [f"{result} = {call}"]
-        name = f"@llvm.fma.{suffix}"
-        self.declarations.add(f"declare {row} {name}({row}, {row}, {row})")
-        return [f"{result} = call {row} {name}({row} {x}, {row} {y}, {row} {total})"]
-
-    def _add_last(self, total: str) -> list[str]:
-        """Add C; products of at most 64 bytes or 256 bits cannot overflow before that."""
-        form = self._form
-        row = f"<{form.n} x i32>"
-        if not form.is_saturating:
-            return [f"%row.total = add {row} {total}, %row.c"]
-        name = f"@llvm.sadd.sat.v{form.n}i32"
-        self.declarations.add(f"declare {row} {name}({row}, {row})")
-        return [f"%row.total = call {row} {name}({row} {total}, {row} %row.c)"]
 
     def _round(self, mode: str) -> None:
         assert self.modes is not None
@@ -273,7 +282,7 @@ class _Writer:
         self._line(f"call i32 @fesetround(i32 {self.modes[mode]}) strictfp")
 
     def _put_together(self) -> None:
-        """Pack the matrix D by rows into registers."""
+        """Pack the matrix D by lines into registers."""
         form, held = self._form, self._held
         type_ = form.types["d"]
         table, count = self._table("d", fragment(form, "d"), form.m, form.n)

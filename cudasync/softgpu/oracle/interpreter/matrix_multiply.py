@@ -1,8 +1,8 @@
 """Cellar. Matrix products of a warp, in Python numbers.
 
-The sum for a row and a column begins with C and adds products by rising k. A step is one fused
-multiply-add in the type of the computation, computed exactly and rounded once. Integers are added
-exactly and brought into range at the end.
+Sums in f32 and f16 are rounded as tensor cores round (`tensor_core_sums`). A sum in f64 begins with
+C and adds products by rising k, each by a fused multiply-add, computed exactly and rounded once.
+Integers are added exactly and brought into range at the end.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ import struct
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
+from cudasync.softgpu.oracle.interpreter.tensor_core_sums import aligned_sum, single
+from cudasync.softgpu.semantics.matrix_arithmetic import arithmetic_of
 from cudasync.softgpu.semantics.matrix_forms import ELEMENT_BITS, Form, form_of
 from cudasync.softgpu.semantics.matrix_fragments import LANES, Fragment, Position, fragment
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cudasync.ptx.ir import Instruction
 
 Words: TypeAlias = tuple[int, ...]
@@ -75,12 +79,22 @@ def _element(form: Form, a: Matrix, b: Matrix, c: Matrix, position: Position) ->
                 total = _fused_double(x, y, total, form.rounding)
             return total
         case _:
-            for x, y in pairs:
-                total = _fused_single(x, y, total)
-            return total
+            return _single_sum(form, pairs, total)
     if form.is_saturating:
         return max(-(2**31), min(2**31 - 1, total))
     return total
+
+
+def _single_sum(form: Form, pairs: Sequence[tuple[float, float]], c: float) -> float:
+    sums = arithmetic_of(form)
+    assert sums is not None
+    if sums.blocks:
+        return aligned_sum(form, sums, pairs, c)
+    (x, y), *others = pairs
+    total = x * y
+    for x, y in others:
+        total = _fused_single(x, y, total)
+    return single(total + c)
 
 
 def decode(type_: str, word: int, part: int) -> float:
