@@ -264,6 +264,7 @@ class Segment:
         "entries",
         "following",
         "is_sealed",
+        "passed",
         "sealers",
     )
 
@@ -282,6 +283,8 @@ class Segment:
         self.end: int | None = None
         # A cell for the next segment: the first thread at the end wins it.
         self.following: list[Segment] = []
+        # A hint for combiners: see `engine.log.passing`.
+        self.passed = 0
 
     def seal(self) -> int:
         """Close the segment for entries; return the index of the SEAL. Any thread may do it."""

@@ -205,7 +205,9 @@ class Engine:
         COMBINER.plan()
         settle()
         self._issuer.look()
-        unfinished = sum(not isinstance(op, DataFence) for op in list(self._registered))
+        # An op that is over was counted before; its thread may not have removed it yet.
+        known = list(self._registered)
+        unfinished = sum(not (op.finished or isinstance(op, DataFence)) for op in known)
         return self._ledger.counters.snapshot(host_ops, unfinished, self._issuer.tallies())
 
     def trace(self) -> list[TraceEntry]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 
 import pytest
-from helpers.concurrency.thread_crew import PATIENCE_S, engine_of
+from helpers.concurrency.thread_crew import PATIENCE_S, engine_of, held_by
 from hypothesis import given
 from hypothesis import strategies as st
 
 import cudasync as cs
+from cudasync.engine.log import node as nodes
 from cudasync.engine.op import Op
 from cudasync.engine.op_classes import DeviceOp, FullOp
 from cudasync.engine.trace import TraceEntry, _in_order
@@ -47,6 +48,22 @@ def test_what_was_not_waited_for_counts_once_it_has_ended_and_not_before():
         held.wait(PATIENCE_S)
         device.synchronize()
         assert engine.statistics().device_ops == 11
+
+
+def test_an_op_that_is_over_counts_once_while_its_worker_still_notifies():
+    found: list[int] = []
+
+    class Listener:
+        def notify(self, op: Op) -> None:
+            found.append(engine.statistics().ops)
+
+    with engine_of(workers=1) as engine:
+        gate = threading.Event()
+        op = engine.push(held_by(gate))
+        nodes.of(op).listeners.append(Listener())
+        gate.set()
+        op.wait(PATIENCE_S)
+    assert set(found) == {1}
 
 
 def test_what_failed_on_a_device_counts_as_failed():

@@ -115,14 +115,15 @@ def push(
             ):
                 if segment.is_sealed:
                     _LOG.append_again(segment, op)
-                mine = COMBINER.reach(op)
+                # Plain ops before it may stay unplanned: then `index` is not `mine.done`.
+                mine, index = COMBINER.reach(op)
                 if mine is None:
                     break
-                segment, index = mine.segment, mine.done  # type: ignore[assignment]
+                segment = mine.segment
                 entries = segment.entries
             mine.started = index
             # The second condition: a signal handler or finaliser pushed meanwhile, on this thread.
-            if mine.is_over or mine.done != index:
+            if mine.is_over or mine.done > index:  # type: ignore[operator]
                 break
             streams = issuer.devices.get(device.context.token)
             if engine._sealed_at or streams is None:
@@ -241,14 +242,17 @@ def push(
             engine._registered[op] = None
             if not mine.is_over:
                 entries[index] = DONE
-            mine.done = index = index + 1
-            if index >= SEGMENT and not segment.is_sealed:
-                segment.seal()
+            if mine.done == index:
+                mine.done = index = index + 1
+                if index >= SEGMENT and not segment.is_sealed:
+                    segment.seal()
+            else:
+                mine.started = mine.done - 1  # type: ignore[operator]
             break
 
         if fn is None and mine is not None:
             # Nothing has changed: the entry can be begun anew.
-            mine.started = index - 1
+            mine.started = mine.done - 1  # type: ignore[operator]
         # An exception of the op will refer to this frame, which must not keep later epochs and
         # segments: each refers to the next.
         del mine, segment, entries

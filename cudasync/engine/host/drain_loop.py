@@ -70,7 +70,7 @@ def drain(worker: Worker) -> bool:
     behind = entries[start + 1 : start + 3]
     if (
         behind
-        and not (len(behind) == 1 and behind[0].__class__ is Fence)
+        and not (len(behind) == 1 and (behind[0].__class__ is Fence or behind[0] is DONE))
         and WATCHING not in pool.states.now()
     ):
         # Later entries should not have to wait for the first op; a lone fence has to.
@@ -168,6 +168,11 @@ def drain(worker: Worker) -> bool:
                         return False
                     if is_run:
                         continue
+            if op is DONE:
+                # Its push was ahead of this entry's turn: see `log.passing`.
+                worker.skip(index)
+                mine.done = index = index + 1
+                continue
             if op is SEAL:
                 COMBINER.next_segment(mine)
                 return False

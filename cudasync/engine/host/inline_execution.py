@@ -23,6 +23,7 @@ from cudasync.engine.device.ready import settle
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, SEGMENT
+from cudasync.engine.log.passing import index_of
 from cudasync.engine.op import is_claimed_by
 from cudasync.engine.op_classes import ShortOp
 
@@ -82,8 +83,10 @@ def push(
             or index >= len(entries)
             or entries[index] is not op
         ):
-            mine = COMBINER.reach(op) if COMBINER.unplanned <= FEW else None
-        is_run = mine is not None and not engine._sealed_at and run_next(op, mine, token)
+            mine = None
+            if COMBINER.unplanned <= FEW or index_of(op, COMBINER.epoch) >= 0:
+                mine, index = COMBINER.reach(op)
+        is_run = mine is not None and not engine._sealed_at and run_at(op, mine, index, token)
         # They refer to all later epochs and segments.
         del mine, segment, entries
     except BaseException as error:
@@ -103,18 +106,19 @@ def push(
     return op
 
 
-def run_next(
-    op: Op, mine: Epoch, token: object, call: Callable[[Any], object] | None = None
+def run_at(
+    op: Op, mine: Epoch, index: int, token: object, call: Callable[[Any], object] | None = None
 ) -> bool:
-    """Run `op`, the next log entry; False if it is blocked, failed, or another thread has it.
+    """Run `op`, which `Combiner.reach` found at `index`; False if it is blocked, failed, or another
+    thread has it.
 
     With `call`, `call(fn)` calls its function.
     """
-    index: int = mine.done  # type: ignore[assignment]
     entries = mine.segment.entries
+    done: int = mine.done  # type: ignore[assignment]
     mine.started = index
     # The second condition: a signal handler or finaliser pushed meanwhile, on this thread.
-    if mine.is_over or mine.done != index:
+    if mine.is_over or mine.done != done or done > index:
         return False
     fn = None
     if is_clear(op, mine.histories_of):
@@ -125,13 +129,13 @@ def run_next(
             fn, op._fn = op._fn, None
     if fn is None:
         # Nothing has changed: the entry can be begun anew.
-        mine.started = index - 1
+        mine.started = done - 1
         return False
     op.number = mine.segment.base + index
     try:
         op._result = fn() if call is None else call(fn)
     except Exception as error:
-        mine.started = index - 1
+        mine.started = done - 1
         fail(op, error)
         # Its traceback refers to this frame, which must not keep later epochs and segments.
         del mine, entries
@@ -142,6 +146,10 @@ def run_next(
         settle()
     if not mine.is_over:
         entries[index] = DONE
+    if index > done:
+        # Plain ops before it stay unplanned.
+        mine.started = done - 1
+        return True
     mine.done = index + 1
     if index + 1 >= SEGMENT and not mine.segment.is_sealed:
         mine.segment.seal()

@@ -73,9 +73,10 @@ def _run(op: Op, pool: WorkerPool) -> None:
     mine = None
     try:
         if pool.permits.take(guest):
-            mine = COMBINER.reach(op)
+            mine, index = COMBINER.reach(op)
             if mine is not None:
-                inline_execution.run_next(op, mine, token, partial(_call, guest, op, pool))
+                call = partial(_call, guest, op, pool)
+                inline_execution.run_at(op, mine, index, token, call)
     except BaseException as error:
         # Ctrl-C may have come before the claim was stored in a local: the cell has it. Without a
         # claim, the op is left to the worker that its push rang for.

@@ -20,6 +20,7 @@ from cudasync.engine.log import node as nodes
 from cudasync.engine.log import planning
 from cudasync.engine.log.entries import Adopt, Close, Forget
 from cudasync.engine.log.histories import latest, ranges_of
+from cudasync.engine.log.passing import index_of
 from cudasync.engine.op import Op, WaiterToken
 from cudasync.engine.op_classes import DataFence
 
@@ -150,15 +151,20 @@ class Combiner:
             if self._plan_on(self.take(), op, end) is not None:
                 return
 
-    def reach(self, op: Op) -> Epoch | None:
-        """Become the combiner with `op`, which is in the log, as the next entry; None if another
-        thread has planned it. Waits for no thread, and runs no user's code."""
+    def reach(self, op: Op) -> tuple[Epoch | None, int]:
+        """Become the combiner, and plan the entries that must be entered before `op`, which is in
+        the log: the epoch, and the index of `op` in its segment. (None, 0) if another thread has
+        planned it. Waits for no thread, and runs no user's code."""
         while True:
-            mine = self._plan_on(self.take(), op, 0, is_short=True)
+            mine: Epoch | None = self.take()
+            index = index_of(op, mine)  # type: ignore[arg-type]
+            if index >= 0:
+                return mine, index
+            mine = self._plan_on(mine, op, 0, is_short=True)  # type: ignore[arg-type]
             if mine is not None:
-                return mine
+                return mine, mine.done  # type: ignore[return-value]
             if nodes.is_planned(op):
-                return None
+                return None, 0
 
     def _plan_on(
         self, mine: Epoch, op: Op | None, end: int, *, is_short: bool = False

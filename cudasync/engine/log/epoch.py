@@ -12,7 +12,8 @@ show whether the predecessor is inside an entry:
 - inside (suspended there, or running the op): the successor plans that entry again, on copies of
   its histories. This is the purpose of an epoch: histories of an older epoch are copied before
   use, so nobody sees later writes of the predecessor. If an entry is begun again and again, its
-  successors give way first: see `log.back_off`.
+  successors give way first: see `log.back_off`. The entry may also be further on than `done`: see
+  `log.passing`.
 
 The single planner for all threads is flat combining (Hendler, Incze, Shavit, Tzafrir 2010); its
 replacement is a revocable lock (Harris, Fraser 2005).
@@ -114,7 +115,7 @@ def succeed(old: Epoch) -> Epoch:
         # `latest`, inlined.
         while old.successor:
             old = old.successor[0]
-        if old.restarts and old.done == old.first <= old.started:
+        if old.restarts and old.done == old.first == old.started:
             back_off.give_way(old)
             if old.successor:
                 continue
@@ -132,11 +133,13 @@ def succeed(old: Epoch) -> Epoch:
     if old.restarts and old.first == done:
         new.first = done
         new.restarts = old.restarts
-    if old.started < done:
+    started = old.started
+    if started < done:
         new.histories_of = old.histories_of
-    else:
+    elif started == done:
         new.first = done
         new.restarts += 1
+    # Else it is inside an entry further on, which `new` reaches in the order of the log.
     new.started = done - 1
     new.done = done
     # Not needed any more; a kept link would keep the first epoch alive as long as the last.

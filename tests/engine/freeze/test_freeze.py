@@ -82,6 +82,7 @@ def test_who_is_wrongly_taken_to_be_asleep_costs_no_verdict(scenario, monkeypatc
         device.Launches,
         device.LaunchesBatch,
         device.LaunchesBehindHostOp,
+        device.LaunchesPastHostOp,
     ],
 )
 def test_a_suspended_push_holds_up_nobody(scenario, request):

@@ -68,7 +68,7 @@ def starts_of_three_who_plan(slow: Slow) -> int:
 
 def starts_of_three_who_push(slow: Slow) -> int:
     gate, begun = threading.Event(), threading.Event()
-    device, x = cs.Device(0), cs.Var("x")
+    device, x, y = cs.Device(0), cs.Var("x"), cs.Var("y")
     with engine_of(workers=1) as engine:
         engine.push(lambda stream: None, device=device).wait(PATIENCE_S)
         # The worker is blocked, so each pusher enters the slow op.
@@ -76,9 +76,10 @@ def starts_of_three_who_push(slow: Slow) -> int:
         assert begun.wait(PATIENCE_S)
         engine.push(int, writes=[x], name="slow")
 
+        # Ops that name no variable would pass the slow op.
         def push() -> None:
             for _ in range(3):
-                engine.push(lambda stream: None, device=device).wait(PATIENCE_S)
+                engine.push(lambda stream: None, reads=[y], device=device).wait(PATIENCE_S)
 
         together(push, push, push)
         gate.set()

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
 from helpers.concurrency.freeze_scenarios import OnEngine
+from helpers.concurrency.thread_crew import held_by
 
 import cudasync as cs
 from cudasync.engine.op import OpKind
@@ -93,6 +94,31 @@ class LaunchesBehindHostOp(Launches):
         self.ops["one"] = self.engine.push(one, reads=[self.mine], pool="io")
         self.fill("two", self.mine, 5)
         gate.set()
+
+
+class LaunchesPastHostOp(Launches):
+    """The suspended thread launches a kernel past a host op, for which no worker is free."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = cs.Engine(workers=1)
+        self.gate = threading.Event()
+        begun = threading.Event()
+        self.other.push(held_by(self.gate, begun))
+        assert begun.wait(PATIENCE_S)
+        self.fill("known", self.mine, 1)
+        self.engine.waitall(PATIENCE_S)
+
+    def suspended(self, freezer: Freezer) -> None:
+        self.passed = self.other.push(lambda: self.ran.append("passed"))
+        super().suspended(freezer)
+
+    def after(self) -> None:
+        self.gate.set()
+        self.passed.wait(PATIENCE_S)
+        assert self.ran.count("passed") == 1
+        self.other.close()
+        super().after()
 
 
 class CopiesPageable(OnDevice):

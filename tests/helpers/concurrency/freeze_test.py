@@ -89,13 +89,14 @@ def freeze_at(
         freezer.settle(may_sleep=scenario.sleeps)
         others.start()
         others.join(patience_s)
-        stuck_at = others.doing if others.is_alive() else ""
         is_reached = freezer.is_frozen
+        # If no thread is suspended, nobody holds them up: they are slow, or hang for ever.
+        stuck_at = others.doing if is_reached and others.is_alive() else ""
     finally:
         freezer.release()
     where = freezer.where or "no suspended thread"
     for part in (others, one):
-        part.join(patience_s)
+        part.join(max(patience_s, PATIENCE_S))
         if part.is_alive():
             raise Stuck(f"{part.name} hung for ever, after {where} (point {at}): {others.doing}")
     if stuck_at:
