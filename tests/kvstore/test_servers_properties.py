@@ -139,7 +139,7 @@ def test_an_acknowledgement_that_is_only_believed_is_found(tmp_path, monkeypatch
 
     def believes(self, question, into):
         if question.name != "push":
-            return plain(self, question, into)
+            return (yield from plain(self, question, into))
         try:
             return self._transport.ask(self.server, question, into, 1)
         except cs.kvstore.ServerUnavailable:

@@ -14,11 +14,20 @@ from cudasync.distributed.mpi_library import library
 from cudasync.distributed.ranks import world
 from cudasync.kvstore.errors import ServerLost
 from cudasync.kvstore.servers import messages
-from cudasync.kvstore.servers.mpi_posts import ANSWERS, ASKS, LONGEST_HEAD, Late, Patience, Post
+from cudasync.kvstore.servers.exchange import finished
+from cudasync.kvstore.servers.mpi_posts import (
+    ANSWERS,
+    ASKS,
+    LONGEST_HEAD,
+    Late,
+    Pace,
+    Patience,
+    Post,
+)
 from cudasync.kvstore.servers.server import Question, Server
 
 if TYPE_CHECKING:
-    from cudasync.kvstore.servers.server import Answer
+    from cudasync.kvstore.servers.exchange import Steps
 
     Value = np.ndarray[Any, Any]
 
@@ -26,30 +35,40 @@ if TYPE_CHECKING:
 class MpiServers:
     """A worker's transport to the servers, which are the last ranks of `handle`."""
 
+    is_resumable = True
+
     def __init__(self, handle: Any, servers: int) -> None:
         self.servers = servers
         self._handle, self._MPI = handle, library()
         self._first = handle.size - servers
         self._lost: dict[int, str] = {}
+        self._paces = [Pace() for _ in range(servers)]
         # Memory that MPI may still read or write after a deadline.
         self._let_go: list[Any] = []
 
-    def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
-        """As `Transport.ask`. MPI loses nothing, so a late server is lost."""
+    def steps(self, server: int, question: Question, into: Value | None, seconds: float) -> Steps:
+        """As `Transport.steps`. MPI loses nothing, so a late server is lost.
+
+        So is a server if Ctrl-C ended a step: a later question would get the answer to this one.
+        """
         if server in self._lost:
             raise ServerLost(server, self._lost[server])
-        post = Post(self._MPI, self._handle, self._first + server, seconds, self._let_go)
+        pace = self._paces[server]
+        post = Post(self._MPI, self._handle, self._first + server, seconds, self._let_go, pace)
         head = messages.head_of(messages.told_of(question), question.arrays)
         if len(head) > LONGEST_HEAD // 2:
             raise ValueError(f"the message of {len(head)} bytes is too long: use a shorter key")
         try:
             post.send(head, question.arrays, ASKS)
-            found, got = post.receive(ANSWERS, into)
-            post.flush()
+            found, got = yield from post.receive(ANSWERS, into)
+            yield from post.flush()
         except (Late, self._MPI.Exception) as error:
             why = f"no answer in {seconds:g} s" if isinstance(error, Late) else str(error)
             self._lost[server] = why
             raise ServerLost(server, why) from None
+        except BaseException as error:
+            self._lost[server] = f"{type(error).__name__} in the middle of an exchange"
+            raise
         answer = messages.unwrapped(server, found, got)
         if into is not None and got and got[0] is not into:
             raise ValueError(f"server {server} has {got[0].dtype}{got[0].shape}, not {into.shape}")
@@ -79,24 +98,27 @@ def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
         return scratch[:size]
 
     def answer(worker: int, length: int) -> None:
-        post = Post(MPI, handle, worker, seconds, let_go)
-        told, arrays = post.rest(heads[worker], length, ASKS, memory)
+        post = Post(MPI, handle, worker, seconds, let_go, pace)
+        told, arrays = finished(post.rest(heads[worker], length, ASKS, memory))
         named[worker] = told["worker"]
         found, out = messages.answered(server, messages.question_of(told, arrays))
         post.send(messages.head_of(found, out), out, ANSWERS)
-        post.flush()
+        finished(post.flush())
         if told["name"] == "leave":
             del waiting[worker]
         else:
             waiting[worker] = handle.Irecv([heads[worker], MPI.BYTE], source=worker, tag=ASKS)
 
-    status, patience = MPI.Status(), Patience()
+    # The waits within an exchange, and those for a request.
+    pace, idle = Pace(), Pace()
+    status, patience = MPI.Status(), Patience(idle)
     while waiting:
         for worker, request in list(waiting.items()):
             try:
                 if request.Test(status):
+                    patience.end()
                     answer(worker, status.Get_count(MPI.BYTE))
-                    patience = Patience()
+                    patience = Patience(idle)
             except (Late, MPI.Exception):
                 # The worker is dead or too late: the server drops it. The other workers go on
                 # and do not wait for it.

@@ -17,6 +17,7 @@ from cudasync.kvstore.errors import ServerLost, ServerUnavailable
 from cudasync.kvstore.servers import messages
 from cudasync.kvstore.servers.in_process import received
 from cudasync.kvstore.servers.server import Server
+from cudasync.kvstore.servers.transport import Blocking
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,7 +97,7 @@ class ServerActor:
         return os.getpid()
 
 
-class RayServers:
+class RayServers(Blocking):
     """A worker's transport to `servers` actors, which are started unless they exist."""
 
     def __init__(self, servers: int, group: str, folder: Any, silence_s: float) -> None:
@@ -121,7 +122,7 @@ class RayServers:
         ]
 
     def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
-        """As `Transport.ask`."""
+        """As `Transport.steps`."""
         errors = self._ray.exceptions
         try:
             head = messages.head_of(messages.told_of(question), question.arrays)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.kvstore.servers.server import Server
+from cudasync.kvstore.servers.transport import Blocking
 
 if TYPE_CHECKING:
     from cudasync.kvstore.servers.server import Answer, Question
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _LENDS = frozenset({"push", "pull"})
 
 
-class InProcessServers:
+class InProcessServers(Blocking):
     """`servers` servers; stores with the same servers share their keys.
 
     With a `folder` the servers keep their data there, and begin with the folder's data.
@@ -34,7 +35,7 @@ class InProcessServers:
         self.running[server] = self._begun(server)
 
     def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
-        """As `Transport.ask`, in the caller's thread."""
+        """As `Transport.steps`, in the caller's thread."""
         asked = self.running[server]
         if question.name not in _LENDS:
             return asked.ask(question)

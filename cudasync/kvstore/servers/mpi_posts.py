@@ -16,6 +16,8 @@ from cudasync.kvstore.servers import messages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cudasync.kvstore.servers.exchange import Steps
+
     Value = np.ndarray[Any, Any]
 
 # Tags of a request and of an answer. The messages that follow them have a tag that is one larger.
@@ -25,10 +27,13 @@ LONGEST_HEAD = 1 << 16
 _SHORT_BYTES = 1 << 14
 # A message's count is a C int.
 _PIECE_BYTES = 1 << 30
-# MPI moves bytes only during its calls. So a wait first polls for this long without a pause, and
-# then sleeps between polls, longer and longer. It does not use sleep(0): on a busy machine a thread
-# that yields runs after all other threads, and a thread that has slept runs before them.
-_SPIN_S = 0.00006
+# MPI moves bytes only during its calls. So a wait first polls without a pause: for the long time if
+# the wait before was short, and else for the short one. On a busy machine another program has the
+# processor, no wait is short, and polling only takes time from the other side. Then the wait
+# sleeps between polls, longer and longer. It does not use sleep(0): on a busy machine a thread that
+# yields runs after all other threads, and a thread that has slept runs before them.
+_SPIN_S, _SHORT_SPIN_S = 0.0003, 0.00006
+_SHORT_WAIT_S = 0.0005
 _SHORTEST_SLEEP_S, _LONGEST_SLEEP_S = 0.00001, 0.001
 # For this long the sleeps stay short: a constant, and more time for each byte under way.
 _RECENT_S, _BYTE_S, _RECENT_SLEEP_S = 0.5, 1e-8, 0.00005
@@ -38,32 +43,46 @@ class Late(Exception):
     """The other side was late."""
 
 
+class Pace:
+    """How long the next wait for one side polls without a pause."""
+
+    spin_s = _SPIN_S
+
+    def note(self, waited_s: float) -> None:
+        """Note the length of a wait that is over."""
+        self.spin_s = _SPIN_S if waited_s < _SHORT_WAIT_S else _SHORT_SPIN_S
+
+
 class Patience:
     """The pauses of a wait."""
 
-    def __init__(self, size_bytes: int = 0) -> None:
+    def __init__(self, pace: Pace, size_bytes: int = 0) -> None:
+        self._pace, self._spin_s = pace, pace.spin_s
         self._begun = time.monotonic()
         self._recent_s = _RECENT_S + _BYTE_S * size_bytes
         self._pause_s = _SHORTEST_SLEEP_S
 
-    def wait(self) -> float:
-        """Wait a little; returns the seconds since the beginning."""
+    def wait(self) -> None:
+        """Wait a little."""
         waited = time.monotonic() - self._begun
-        if waited < _SPIN_S:
-            return waited
+        if waited < self._spin_s:
+            return
         time.sleep(self._pause_s)
         longest = _RECENT_SLEEP_S if waited < self._recent_s else _LONGEST_SLEEP_S
         self._pause_s = min(2 * self._pause_s, longest)
-        return waited
+
+    def end(self) -> None:
+        """The wait is over."""
+        self._pace.note(time.monotonic() - self._begun)
 
 
 class Post:
     """One exchange with rank `other`; `let_go` keeps memory that MPI still uses at a deadline."""
 
     def __init__(
-        self, MPI: Any, handle: Any, other: int, seconds: float, let_go: list[Any]
+        self, MPI: Any, handle: Any, other: int, seconds: float, let_go: list[Any], pace: Pace
     ) -> None:
-        self._MPI, self._handle, self._other = MPI, handle, other
+        self._MPI, self._handle, self._other, self._pace = MPI, handle, other, pace
         self._deadline = time.monotonic() + seconds
         self._let_go = let_go
         self._sending: list[tuple[Any, Any]] = []
@@ -77,18 +96,22 @@ class Post:
             for piece in _pieces(np.ascontiguousarray(each).reshape(-1).view(np.uint8)):
                 self._start(piece, tag + 1)
 
-    def receive(self, tag: int, into: Value | None) -> tuple[dict[str, Any], list[Value]]:
-        """The head's values and the arrays, the first of them in `into`, if it has equal size."""
+    def receive(self, tag: int, into: Value | None) -> Steps:
+        """The steps return the head's values and the arrays.
+
+        The first array is in `into`, if it has equal size.
+        """
         first, status = bytearray(LONGEST_HEAD), self._MPI.Status()
         request = self._handle.Irecv([first, self._MPI.BYTE], source=self._other, tag=tag)
-        self._end(request, first, status)
+        yield from self._end(request, first, status)
 
         def memory(size: int, number: int) -> Value:
             if number or into is None or into.nbytes != size:
                 return np.empty(size, np.uint8)
             return into.reshape(-1).view(np.uint8)
 
-        told, arrays = self.rest(first, status.Get_count(self._MPI.BYTE), tag, memory)
+        length = status.Get_count(self._MPI.BYTE)
+        told, arrays = yield from self.rest(first, length, tag, memory)
         if (
             into is not None
             and arrays
@@ -99,7 +122,7 @@ class Post:
 
     def rest(
         self, first: bytearray, length: int, tag: int, memory: Callable[[int, int], Value]
-    ) -> tuple[dict[str, Any], list[Value]]:
+    ) -> Steps:
         """The same, after the first message; `memory(size, number)` allocates each array."""
         told, forms, end = messages.opened(first)
         sizes = [math.prod(shape) * dtype.itemsize for dtype, shape in forms]
@@ -113,30 +136,42 @@ class Post:
                 for piece in _pieces(flat):
                     message = [piece, self._MPI.BYTE]
                     request = self._handle.Irecv(message, source=self._other, tag=tag + 1)
-                    self._end(request, piece)
+                    yield from self._end(request, piece)
             arrays.append(flat.view(dtype).reshape(shape))
         assert is_short or end == length
         return told, arrays
 
-    def flush(self) -> None:
+    def flush(self) -> Steps:
         """Wait until MPI has taken all sent bytes."""
         for request, piece in self._sending:
-            self._end(request, piece)
+            yield from self._end(request, piece)
         self._sending.clear()
 
     def _start(self, piece: Value, tag: int) -> None:
         request = self._handle.Isend([piece, self._MPI.BYTE], dest=self._other, tag=tag)
         self._sending.append((request, piece))
 
-    def _end(self, request: Any, used: Any, status: Any = None) -> None:
+    def _end(self, request: Any, used: Any, status: Any = None) -> Steps:
         if request.Test(status):
             return
-        patience = Patience(len(used) + sum(each.size for _, each in self._sending))
-        while not request.Test(status):
-            patience.wait()
-            if time.monotonic() > self._deadline:
-                self._let_go.append((request, used, self._sending))
-                raise Late
+        patience = Patience(self._pace, len(used) + sum(each.size for _, each in self._sending))
+        is_over = False
+
+        def wait() -> None:
+            nonlocal is_over
+            while not is_over and time.monotonic() < self._deadline:
+                patience.wait()
+                is_over = request.Test(status)
+
+        try:
+            while not is_over:
+                yield wait
+                if not is_over and time.monotonic() > self._deadline:
+                    raise Late
+        except BaseException:
+            self._let_go.append((request, used, self._sending))
+            raise
+        patience.end()
 
 
 def _pieces(flat: Value) -> list[Value]:

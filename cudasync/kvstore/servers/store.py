@@ -18,7 +18,10 @@ from cudasync.array.copies.copy import copy
 from cudasync.array.host.memory import CPU, view_of
 from cudasync.distributed.work import Work, work_of
 from cudasync.engine import engine
+from cudasync.engine.host import awaited_pool
 from cudasync.engine.host.additional_pools import with_pool
+from cudasync.engine.host.awaited_pool import AwaitedPool
+from cudasync.engine.host.pool import WorkerPool
 from cudasync.errors import ClosedError, CudasyncError
 from cudasync.graph.recorder import Recorder
 from cudasync.kvstore import base, device_sum
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.array.array import Array
+    from cudasync.kvstore.servers.exchange import Exchange
     from cudasync.kvstore.servers.key_placement import Part, Placed
     from cudasync.kvstore.servers.worker import Worker
 
@@ -123,7 +127,9 @@ class ServersStore(KVStore):
 
             tokens = [part.token for part in placed.parts]
             pool = self._pull_pools[placed.parts[0].server]
-            _launch(run, [], [near, *tokens], f"pull rows of {name!r}", priority, pool)
+            rows_op = f"pull rows of {name!r}"
+            # Reading is repeated from the beginning after Ctrl-C.
+            self._launch(lambda: run, [], [near, *tokens], rows_op, priority, pool)
             _spread(near, outs, priority)
             return work_of("row_sparse_pull", outs)
 
@@ -224,17 +230,16 @@ class ServersStore(KVStore):
         for part in placed.parts:
             own, target = part.of(sent), None if near is None else part.of(near)
 
-            def run(part: Part = part, own: Array = own, target: Any = target) -> None:
+            def exchange(part: Part = part, own: Array = own, target: Any = target) -> Exchange:
                 x = view_of(own).reshape(part.shape)
                 into = None if target is None else view_of(target).reshape(part.shape)
                 if packed is None:
-                    self._worker.push(key, part, x, None, into)
-                else:
-                    self._worker.push(key, part, packed.pack(x), list(packed), into)
+                    return self._worker.push(key, part, x, None, into)
+                return self._worker.push(key, part, packed.pack(x), list(packed), into)
 
             writes: list[Any] = [part.token] if target is None else [target, part.token]
             pool = self._pools[part.server]
-            ops.append(_launch(run, [own], writes, f"push {key!r}", priority, pool))
+            ops.append(self._launch(exchange, [own], writes, f"push {key!r}", priority, pool))
         return ops if outs is None else [*ops, *_spread(near, outs, priority)]
 
     def _pull(self, key: Key, outs: list[Array], priority: int) -> list[Any]:
@@ -244,13 +249,40 @@ class ServersStore(KVStore):
         for part in placed.parts:
             target = part.of(near)
 
-            def run(part: Part = part, target: Array = target) -> None:
-                self._worker.pull(key, part, view_of(target).reshape(part.shape), [])
+            def run(part: Part = part, target: Array = target) -> Any:
+                into = view_of(target).reshape(part.shape)
+                if self._worker.staleness is None:
+                    return self._worker.pull_at_once(key, part, into)
+                return lambda: self._worker.pull(key, part, into, [])
 
             pool = self._pull_pools[part.server]
             writes = [target, part.token]
-            ops.append(_launch(run, [], writes, f"pull {key!r}", priority, pool))
+            ops.append(self._launch(run, [], writes, f"pull {key!r}", priority, pool))
         return [*ops, *_spread(near, outs, priority)]
+
+    def _launch(
+        self,
+        make: Callable[[], Callable[[], Any]],
+        reads: list[Any],
+        writes: list[Any],
+        name: str,
+        priority: int,
+        pool: str,
+    ) -> Any:
+        """Push an op to a pool of one worker of its own; `make` makes what it does."""
+        current: Any = engine()
+        is_recorded = isinstance(current, Recorder)
+        kind = AwaitedPool if self._worker.is_resumable else WorkerPool
+        with_pool(current.outside if is_recorded else current, pool, 1, kind)
+        if kind is AwaitedPool and not is_recorded:
+            return awaited_pool.push(current, _Call(make), pool, reads, writes, name, priority)
+
+        def run() -> None:
+            make()()
+
+        return current.push(
+            run, reads=reads, writes=writes, name=name, priority=priority, pool=pool
+        )
 
     def _settle(self) -> None:
         """Wait until all pushed ops are over; raises their failure."""
@@ -284,13 +316,27 @@ def _work(name: str, ops: list[Any], written: list[Any]) -> Work:
     return work_of(name, written)
 
 
-def _launch(
-    run: Any, reads: list[Any], writes: list[Any], name: str, priority: int, pool: str
-) -> Any:
-    """Push an op to a pool of one worker of its own."""
-    current: Any = engine()
-    with_pool(current.outside if isinstance(current, Recorder) else current, pool, 1)
-    return current.push(run, reads=reads, writes=writes, name=name, priority=priority, pool=pool)
+class _Call:
+    """The function of one op: what `make` makes, once its arrays are there.
+
+    It is called again if Ctrl-C ended it while it waited.
+    """
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Callable[[], Any]]) -> None:
+        self._make = make
+        self._made: Callable[[], Any] | None = None
+
+    @property
+    def can_go_on(self) -> bool:
+        """True unless Ctrl-C ended a step."""
+        return bool(getattr(self._made, "can_go_on", True))
+
+    def __call__(self) -> None:
+        if self._made is None:
+            self._made = self._make()
+        self._made()
 
 
 def _near(placed: Placed, outs: list[Array]) -> Array:

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cudasync.kvstore.errors import ServerUnavailable
+from cudasync.kvstore.servers.exchange import Exchange
 from cudasync.kvstore.servers.server import Question
 from cudasync.locks import Lock
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cudasync.kvstore.arguments import Key
+    from cudasync.kvstore.servers.exchange import Steps
     from cudasync.kvstore.servers.server import Answer
 
     Value = np.ndarray[Any, Any]
@@ -25,11 +27,14 @@ class Transport(Protocol):
     """A way to `servers` servers. At most one thread of a worker calls a server at a time."""
 
     servers: int
+    # True if the thread that waits for an answer may make the exchange itself: Ctrl-C in a wait of
+    # its steps changes nothing.
+    is_resumable: bool
 
-    def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
-        """The server's answer; its first array is in `into`, if given.
+    def steps(self, server: int, question: Question, into: Value | None, seconds: float) -> Steps:
+        """The steps return the server's answer; its first array is in `into`, if given.
 
-        Raises the server's exception. ServerUnavailable if no answer came; the server may then
+        They raise the server's exception. ServerUnavailable if no answer came; the server may then
         have the request or not. ServerLost if no answer can ever come.
         """
         ...
@@ -37,6 +42,19 @@ class Transport(Protocol):
     def close(self, is_last: bool) -> None:
         """Note that this worker calls no more; `is_last` if no other worker is left."""
         ...
+
+
+class Blocking:
+    """A transport whose `ask` is one step that blocks, with the result of `Transport.steps`."""
+
+    is_resumable = False
+
+    def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
+        raise NotImplementedError
+
+    def steps(self, server: int, question: Question, into: Value | None, seconds: float) -> Steps:
+        yield from ()
+        return self.ask(server, question, into, seconds)
 
 
 class Pause:
@@ -65,32 +83,41 @@ class Connection:
         self._transport, self._worker, self._timeout = transport, worker, timeout
         # The numbers of the last push that was sent, and of the last that was answered.
         self._sequence = self._acknowledged = 0
-        self._lock = Lock()
+        self.lock = Lock()
+        # The exchange that Ctrl-C interrupted: it ends before another one begins.
+        self.unfinished: Exchange | None = None
 
     def ask(
         self, name: str, *values: Any, arrays: list[Value] | None = None, into: Value | None = None
     ) -> Answer:
         """The server's answer; the request is repeated without an answer, until the timeout."""
-        with self._lock:
-            return self._ask(Question(self._worker, name, list(values), arrays or []), into)
+        answer: Answer = Exchange(self, self.asking(name, *values, arrays=arrays, into=into))()
+        return answer
 
-    def push(
+    def asking(
+        self, name: str, *values: Any, arrays: list[Value] | None = None, into: Value | None = None
+    ) -> Steps:
+        """As `ask`, as the steps of an exchange."""
+        return self._ask(Question(self._worker, name, list(values), arrays or []), into)
+
+    def pushing(
         self, key: Key, gradient: Value, packed: list[Any] | None, into: Value | None = None
-    ) -> Answer:
-        """The server's answer: the key's version after this push; `into` receives the value."""
-        with self._lock:
-            self._sequence += 1
-            values = [self._sequence, self._acknowledged, key, packed, into is not None]
-            answer = self._ask(Question(self._worker, "push", values, [gradient]), into)
-            self._acknowledged = self._sequence
-            return answer
+    ) -> Steps:
+        """The steps return the key's version after this push; `into` receives the value."""
+        self._sequence += 1
+        values = [self._sequence, self._acknowledged, key, packed, into is not None]
+        answer = yield from self._ask(Question(self._worker, "push", values, [gradient]), into)
+        self._acknowledged = self._sequence
+        return answer
 
-    def _ask(self, question: Question, into: Value | None) -> Answer:
+    def _ask(self, question: Question, into: Value | None) -> Steps:
         pause = Pause(self._timeout)
         while True:
             try:
-                return self._transport.ask(self.server, question, into, self._timeout)
+                return (
+                    yield from self._transport.steps(self.server, question, into, self._timeout)
+                )
             except ServerUnavailable:
                 if pause.is_over:
                     raise
-            pause.wait()
+            yield pause.wait

@@ -10,6 +10,7 @@ import numpy as np
 
 from cudasync.errors import CudasyncError
 from cudasync.kvstore.errors import ServerLost, WorkersBehind
+from cudasync.kvstore.servers.exchange import Exchange
 from cudasync.kvstore.servers.key_placement import Part, Placed
 from cudasync.kvstore.servers.transport import Connection, Pause, Transport
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.kvstore.arguments import Key
+    from cudasync.kvstore.servers.exchange import Steps
 
     Value = np.ndarray[Any, Any]
 
@@ -36,6 +38,8 @@ class Worker:
     ) -> None:
         self.rank, self.num_workers, self.staleness = rank, num_workers, staleness
         self.servers = transport.servers
+        # Whether the thread that waits for a push or a pull may make the exchange itself.
+        self.is_resumable = transport.is_resumable and staleness is None
         self._transport, self._timeout, self._big_elements = transport, timeout, big_elements
         self._barriers = 0
         self.join()
@@ -104,9 +108,23 @@ class Worker:
                 )
         return placed
 
-    def push(self, key: Key, part: Part, x: Value, packed: Any, into: Value | None) -> None:
-        """Push a part; its new value goes into `into`, if given."""
-        self._seen(part, self.connections[part.server].push(key, x, packed, into)[0])
+    def push(self, key: Key, part: Part, x: Value, packed: Any, into: Value | None) -> Exchange:
+        """The exchange that pushes a part; its new value goes into `into`, if given."""
+        to = self.connections[part.server]
+
+        def steps() -> Steps:
+            self._seen(part, (yield from to.pushing(key, x, packed, into))[0])
+
+        return Exchange(to, steps())
+
+    def pull_at_once(self, key: Key, part: Part, into: Value) -> Exchange:
+        """The exchange that leaves a part's value in `into`, without a bound on staleness."""
+        to = self.connections[part.server]
+
+        def steps() -> Steps:
+            self._seen(part, (yield from to.asking("pull", key, None, 0, into=into))[0])
+
+        return Exchange(to, steps())
 
     def pull(
         self, key: Key, part: Part, into: Value | None, rows: list[Value], start: int = 0
