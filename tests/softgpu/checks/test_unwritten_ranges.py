@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cudasync.softgpu.core.checks.unwritten import Unwritten
@@ -11,6 +11,8 @@ RANGES = st.tuples(st.integers(0, 40), st.integers(0, 40)).map(sorted).map(tuple
 
 
 @given(st.lists(st.tuples(st.booleans(), RANGES), max_size=12), RANGES)
+# No byte of a range is asked for.
+@example([(True, (0, 2))], (1, 1))
 def test_ranges_hold_the_bytes_of_a_set(changes, asked):
     ranges, model = Unwritten([(10, 30)]), set(range(10, 30))
     for adds, (start, end) in changes:

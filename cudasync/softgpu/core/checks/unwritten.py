@@ -54,4 +54,4 @@ class Unwritten:
     def _met(self, start: int, end: int) -> tuple[int, int]:
         """The first range that has bytes in [start, end), and the place behind the last."""
         first = bisect_right(self._ends, start)
-        return first, max(first, bisect_left(self._starts, end))
+        return first, first if start >= end else max(first, bisect_left(self._starts, end))

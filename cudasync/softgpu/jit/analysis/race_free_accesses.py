@@ -1,9 +1,9 @@
 """Cellar, jit. Finds accesses to shared memory that cannot race, in blocks of a known shape.
 
 Suppose that all warps of a block always reach the same barriers. Then code between two barriers, a
-*stretch*, is concurrent only with other threads' code between the same two. Barriers order it with
-all other code. An access cannot race if in each stretch that contains it, no other thread reaches
-its bytes, or neither of the two writes them, or both are strong.
+*barrier interval*, is concurrent only with other threads' code between the same two. Barriers order
+it with all other code. An access cannot race if, in each interval that contains it, no other thread
+reaches its bytes, or neither of the two writes them, or both are strong.
 
 Which threads reach which bytes is counted out, thread by thread (`thread_values`). A thread that
 fails a guard or leaves at a branch is not counted behind it. An access with an unknown address may
@@ -34,7 +34,7 @@ _WRITES: Final = frozenset({"st", "atom", "red", "stmatrix"})
 # The operand with the address, of instructions whose bytes the address and the type show.
 _PLACES: Final = {"ld": 1, "ldu": 1, "st": 0, "atom": 1, "red": 0}
 _NEAR: Final = (StateSpace.SHARED, StateSpace.GENERIC)
-# Bytes of one stretch, over all threads and accesses, that are counted out.
+# Bytes of one interval, over all threads and accesses, that are counted out.
 _MOST_BYTES: Final = 1 << 19
 
 
@@ -56,7 +56,7 @@ class _Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """An access in one stretch; `threads` are those that may come to it, as bits."""
+    """An access in one interval; `threads` are those that may come to it, as bits."""
 
     position: int
     threads: int
@@ -85,7 +85,7 @@ def race_free_accesses(
     racing: set[int] = set()
     behind = [flow.nodes[node].successors for node in _ending(flow, barriers)]
     for entry in {0, *(node for successors in behind for node in successors)} - {flow.exit}:
-        racing |= _racing(list(_stretch(flow, entry, barriers, values)), values)
+        racing |= _racing(list(_interval(flow, entry, barriers, values)), values)
     return tuple(position for position in near if position not in racing)
 
 
@@ -98,7 +98,9 @@ def _ending(flow: Flow, barriers: set[int]) -> list[int]:
     return [node.index for node in flow.nodes if node.end - 1 in barriers]
 
 
-def _stretch(flow: Flow, entry: int, barriers: set[int], values: ThreadValues) -> Iterator[_Access]:
+def _interval(
+    flow: Flow, entry: int, barriers: set[int], values: ThreadValues
+) -> Iterator[_Access]:
     """The accesses from the node `entry` up to the next barriers."""
 
     def onward(index: int) -> Iterator[tuple[int, int]]:
@@ -133,9 +135,9 @@ def _access(each: Instruction, position: int, threads: int, values: ThreadValues
     )
 
 
-def _racing(stretch: Sequence[_Access], values: ThreadValues) -> set[int]:
+def _racing(interval: Sequence[_Access], values: ThreadValues) -> set[int]:
     """The positions of accesses that may race with one of another thread."""
-    accesses = [each for each in stretch if each.threads]
+    accesses = [each for each in interval if each.threads]
     kinds = {each.kind for each in accesses}
     rivals = [(one, other) for one in kinds for other in kinds if one.conflicts(other)]
     if not rivals:
