@@ -28,6 +28,8 @@ _FLAGS = re.compile(r"(?<=\s)-[ID]\s?[^\s$()\\]+")
 _MODULE = re.compile(r"(\w+?)(64|)\.fatbin")
 # Arguments that give the number of repetitions for timing.
 _REPEAT = re.compile(r"repeat|iterations|number of runs", re.IGNORECASE)
+# A program whose exit status is the result of a check.
+_STATUS = re.compile(r"\?\s*(?:EXIT_SUCCESS\s*:\s*EXIT_FAILURE|EXIT_FAILURE\s*:\s*EXIT_SUCCESS)\b")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Program:
     arguments: tuple[str, ...]
     modules: tuple[tuple[Path, str], ...]
     """Sources that are compiled to a fat binary of their own, and that binary's name."""
+    judges_by_status: bool
+    """Whether its exit status, and not only its output, says whether its answer is right."""
     skipped: str
     """The reason why it is not built, or ""."""
 
@@ -96,6 +100,7 @@ def _program(top: Path, folder: Path, sources: list[Path]) -> Program:
         tuple(flags),
         tuple(_fewer_repeats(arguments, text) if smaller is None else smaller.split()),
         modules,
+        _STATUS.search(text) is not None,
         _why_skipped(folder, sources)
         or ("its arguments are variables of make" if "$" in " ".join(arguments) else ""),
     )

@@ -35,6 +35,19 @@ def test_a_program_passes_if_its_own_check_does(status, said, outcome):
     assert judged(status, said)[0] == outcome
 
 
+@pytest.mark.parametrize(
+    ("status", "said", "outcome"),
+    [
+        (0, "done in 3 ms\n", "passed"),
+        (0, "mismatch at 3\n", "failed"),
+        (1, "done in 3 ms\n", "failed"),
+        (2, "this device does not support it, waiving\n", "skipped"),
+    ],
+)
+def test_a_program_may_judge_by_its_exit_status_alone(status, said, outcome):
+    assert judged(status, said, judges_by_status=True)[0] == outcome
+
+
 def test_programs_are_read_from_make_and_cmake(tmp_path, monkeypatch):
     monkeypatch.setitem(SMALLER, "by-table", "8 10")
     for name, files in {
@@ -49,7 +62,7 @@ def test_programs_are_read_from_make_and_cmake(tmp_path, monkeypatch):
             "CMakeLists.txt": "set(CUDA_SEPARABLE_COMPILATION ON)\n"
             "include_directories(../shared)\nadd_executable(p p.cpp ../s/c.cpp)\n"
             "COMMAND nvcc -o kernel64.fatbin",
-            "p.cpp": "int main() {}",
+            "p.cpp": "int main() { exit(is_right ? EXIT_SUCCESS : EXIT_FAILURE); }",
             "kernel.cu": "",
         },
         "by-library": {"main.cu": "#include <cublas_v2.h>\nint main() {}"},
@@ -71,6 +84,7 @@ def test_programs_are_read_from_make_and_cmake(tmp_path, monkeypatch):
     assert [path.name for path in make.sources] == ["main.cu", "other.cu"]
     assert make.flags == ("-I../shared", "-DN=3")
     assert make.arguments == ("8", "1")
+    assert (make.judges_by_status, cmake.judges_by_status) == (False, True)
     assert cmake.flags == ("-I../shared", "-rdc=true")
     assert [path.name for path in cmake.sources] == ["p.cpp", "c.cpp"]
     assert [(path.name, target) for path, target in cmake.modules] == [
