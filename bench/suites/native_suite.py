@@ -141,7 +141,8 @@ def _build(program: Program, nvcc: Sequence[str], libraries: Path, binary: Path)
     """Why a program does not build; "" if it does."""
     options = [*_OPTIONS, *program.flags]
     for source, module in program.modules:
-        command = [*nvcc, *options, "-fatbin", str(source), "-o", str(program.folder / module)]
+        kind = Path(module).suffix.replace(".", "-")
+        command = [*nvcc, *options, kind, str(source), "-o", str(program.folder / module)]
         runner.end_of(command, program.folder, _BUILD_DEADLINE_S, {})
     build = [
         *(nvcc[0], f"-L{libraries}", *nvcc[1:]),

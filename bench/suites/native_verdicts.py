@@ -56,7 +56,7 @@ def judged(status: int | None, said: str, *, judges_by_status: bool = False) -> 
     if status is None:
         return "lost", f"not done by its deadline: {last}"
     absent = next((line for line in lines if _NO_FILE.search(line)), "")
-    if status and absent and "software GPU" not in said:
+    if status and absent and "software GPU:" not in said:
         return "skipped", f"lacks a file: {absent}"
     if status < 0:
         return "lost", f"ended by {signal.Signals(-status).name}: {last}"

@@ -25,6 +25,7 @@ from bench.suites.native_verdicts import judged, summary
         (2, "cudasync native: it is built by a compiler before CUDA 13\n", "refused"),
         (1, "cannot open input file data.bin\n", "skipped"),
         (1, "No such folder: data/test/\n", "skipped"),
+        (1, "on the cudasync software GPU\nfile <a64.ptx> not found!\n", "skipped"),
         (0, "cannot open a log, Test PASSED\n", "passed"),
         (1, "symbol not found\ncudasync software GPU: a kernel is at fault\n", "failed"),
         (-11, "Test PASSED\n", "lost"),
@@ -61,9 +62,10 @@ def test_programs_are_read_from_make_and_cmake(tmp_path, monkeypatch):
         "by-cmake": {
             "CMakeLists.txt": "set(CUDA_SEPARABLE_COMPILATION ON)\n"
             "include_directories(../shared)\nadd_executable(p p.cpp ../s/c.cpp)\n"
-            "COMMAND nvcc -o kernel64.fatbin",
+            "COMMAND nvcc -o kernel64.fatbin kernel.cu\nCOMMAND nvcc -o text.ptx text.cu",
             "p.cpp": "int main() { exit(is_right ? EXIT_SUCCESS : EXIT_FAILURE); }",
             "kernel.cu": "",
+            "text.cu": "",
         },
         "by-library": {"main.cu": "#include <cublas_v2.h>\nint main() {}"},
         "by-table": {"Makefile": "run: main\n\t./main 8 1000000\n", "main.cu": "int main() {}"},
@@ -88,7 +90,8 @@ def test_programs_are_read_from_make_and_cmake(tmp_path, monkeypatch):
     assert cmake.flags == ("-I../shared", "-rdc=true")
     assert [path.name for path in cmake.sources] == ["p.cpp", "c.cpp"]
     assert [(path.name, target) for path, target in cmake.modules] == [
-        ("kernel.cu", "kernel64.fatbin")
+        ("kernel.cu", "kernel64.fatbin"),
+        ("text.cu", "text.ptx"),
     ]
     assert found["by-library"].skipped == "needs another library: cublas"
 
