@@ -144,18 +144,25 @@ def cuda_graph_add_node(machine: Machine, *arguments: int) -> int | None:
 
 
 def _as_the_driver(machine: Machine, kind: int, union: int) -> None:
-    """Change what the driver describes unlike the runtime, which has no contexts."""
+    """Change what the driver describes unlike the runtime.
+
+    The driver wants a context, which is null or not there in the runtime's structures; their
+    unused bytes are zero.
+    """
     match kind:
         case NodeType.KERNEL:
-            # Behind the runtime's structure: a second kind of handle, and a context.
-            ctypes.memset(union + _KERNEL_BYTES, 0, 16)
+            # The driver has a second kind of handle before the context.
+            put_u64(union + _KERNEL_BYTES + 8, get_u64(union + _KERNEL_BYTES))
+            put_u64(union + _KERNEL_BYTES, 0)
         case NodeType.MEMSET:
-            put_u64(union + FILL_CONTEXT, _context(machine))
+            _set_context(machine, union + FILL_CONTEXT)
         case NodeType.MEMCPY:
             copy = driver_copy(machine, structure_at(Copy3D, union + COPY_PARAMS))
-            put_u64(union + COPY_CONTEXT, _context(machine))
+            _set_context(machine, union + COPY_CONTEXT)
             ctypes.memmove(union + COPY_PARAMS, ctypes.addressof(copy), ctypes.sizeof(copy))
         case NodeType.CONDITIONAL:
-            # The context of the handle.
-            context = get_u64(union + _CONDITION_CONTEXT) or _context(machine)
-            put_u64(union + _CONDITION_CONTEXT, context)
+            _set_context(machine, union + _CONDITION_CONTEXT)
+
+
+def _set_context(machine: Machine, at: int) -> None:
+    put_u64(at, get_u64(at) or _context(machine))
