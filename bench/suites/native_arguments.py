@@ -139,9 +139,11 @@ SMALLER: Final = {
     "zoom-cuda": "1 3 270 512 1",
     # NVIDIA's cuda-samples.
     "FDTD3d": "--dimx=64 --dimy=64 --dimz=64 --timesteps=2",
+    "globalToShmemAsyncCopy": "-wA=256 -hA=256 -wB=256 -hB=256",
     "radixSortThrust": "-n=65536 -iterations=1",
     "reductionMultiBlockCG": "-n=65536",
     "SobolQRNG": "--vectors=10000 --dimensions=100",
     "threadFenceReduction": "-n=65536",
+    "UnifiedMemoryPerf": "-kernel-iterations=1",
     "transpose": "-dimX=512 -dimY=512",
 }

@@ -25,9 +25,11 @@ _LIBRARIES = re.compile(
 # Device code that refers to other source files: -rdc=true, in the words of make and of CMake.
 _RELOCATABLE = re.compile(r"-rdc[= ]true|\s-dc\b|-lcudadevrt|CUDA_SEPARABLE_COMPILATION\s+ON")
 _FLAGS = re.compile(r"(?<=\s)-[ID]\s?[^\s$()\\]+")
-_MODULE = re.compile(r"(\w+?)(64|)\.fatbin")
+_MODULE = re.compile(r"(\w+?)(64|)\.(fatbin|ptx)")
 # Arguments that give the number of repetitions for timing.
 _REPEAT = re.compile(r"repeat|iterations|number of runs", re.IGNORECASE)
+# A program whose exit status is the result of a check.
+_STATUS = re.compile(r"\?\s*(?:EXIT_SUCCESS\s*:\s*EXIT_FAILURE|EXIT_FAILURE\s*:\s*EXIT_SUCCESS)\b")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Program:
     flags: tuple[str, ...]
     arguments: tuple[str, ...]
     modules: tuple[tuple[Path, str], ...]
-    """Sources that are compiled to a fat binary of their own, and that binary's name."""
+    """Sources that are compiled to a fat binary or to PTX, and the name of that file."""
+    judges_by_status: bool
+    """Whether its exit status, and not only its output, says whether its answer is right."""
     skipped: str
     """The reason why it is not built, or ""."""
 
@@ -71,8 +75,8 @@ def _program(top: Path, folder: Path, sources: list[Path]) -> Program:
         by_make = [folder / word for word in named[1].split() if word.endswith(SOURCES)]
         sources = [path for path in by_make if path.exists()] or sources
     modules = tuple(
-        (folder / f"{name}.cu", f"{name}{bits}.fatbin")
-        for name, bits in sorted(set(_MODULE.findall(make)))
+        (folder / f"{name}.cu", f"{name}{bits}.{kind}")
+        for name, bits, kind in sorted(set(_MODULE.findall(make)))
         if (folder / f"{name}.cu").exists()
     )
     sources = [path for path in sources if path not in {source for source, _ in modules}]
@@ -96,6 +100,7 @@ def _program(top: Path, folder: Path, sources: list[Path]) -> Program:
         tuple(flags),
         tuple(_fewer_repeats(arguments, text) if smaller is None else smaller.split()),
         modules,
+        _STATUS.search(text) is not None,
         _why_skipped(folder, sources)
         or ("its arguments are variables of make" if "$" in " ".join(arguments) else ""),
     )

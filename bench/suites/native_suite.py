@@ -10,10 +10,10 @@
 
 A program is a folder with sources (`native_programs.py`). nvcc compiles it to PTX, and it is linked
 with the libraries of `cudasync native`. It passes if its exit status is 0, and if it reports a
-right answer and no failure. It is skipped if it reports no answer, does not build, lacks a file,
-or needs another library. Programs that the software GPU refuses by name are counted apart. The
-deadline is in processor time, so other work on the machine does not change outcomes. Exit status: 0
-if every program passed or was skipped, else 1.
+right answer and no failure, or only has a check decide on its exit status. It is skipped if it
+reports no answer, does not build, lacks a file, or needs another library. Programs that the
+software GPU refuses by name are counted apart. The deadline is in processor time, so other work on
+the machine does not change outcomes. Exit status: 0 if every program passed or was skipped, else 1.
 """
 
 from __future__ import annotations
@@ -133,14 +133,16 @@ def outcome_of(
         deadline_s,
         {"LD_LIBRARY_PATH": str(libraries)},
     )
-    return made(*judged(status, said), _processor_seconds() - before)
+    verdict = judged(status, said, judges_by_status=program.judges_by_status)
+    return made(*verdict, _processor_seconds() - before)
 
 
 def _build(program: Program, nvcc: Sequence[str], libraries: Path, binary: Path) -> str:
     """Why a program does not build; "" if it does."""
     options = [*_OPTIONS, *program.flags]
     for source, module in program.modules:
-        command = [*nvcc, *options, "-fatbin", str(source), "-o", str(program.folder / module)]
+        kind = Path(module).suffix.replace(".", "-")
+        command = [*nvcc, *options, kind, str(source), "-o", str(program.folder / module)]
         runner.end_of(command, program.folder, _BUILD_DEADLINE_S, {})
     build = [
         *(nvcc[0], f"-L{libraries}", *nvcc[1:]),

@@ -43,8 +43,11 @@ _NO_FILE = re.compile(
 _WAIVED = 2
 
 
-def judged(status: int | None, said: str) -> tuple[str, str]:
-    """The outcome and its reason for a program with this exit status and output."""
+def judged(status: int | None, said: str, *, judges_by_status: bool = False) -> tuple[str, str]:
+    """The outcome and its reason for a program with this exit status and output.
+
+    With `judges_by_status`, an exit status of 0 says that the answer is right.
+    """
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     refused = _REFUSED.search(said)
@@ -53,7 +56,7 @@ def judged(status: int | None, said: str) -> tuple[str, str]:
     if status is None:
         return "lost", f"not done by its deadline: {last}"
     absent = next((line for line in lines if _NO_FILE.search(line)), "")
-    if status and absent and "software GPU" not in said:
+    if status and absent and "software GPU:" not in said:
         return "skipped", f"lacks a file: {absent}"
     if status < 0:
         return "lost", f"ended by {signal.Signals(-status).name}: {last}"
@@ -64,7 +67,9 @@ def judged(status: int | None, said: str) -> tuple[str, str]:
     if status or failure:
         told = next((line for line in lines if failure and failure[0] in line), last)
         return "failed", f"exit status {status}: {told}"
-    return ("passed", "") if _PASS.search(claims) else ("skipped", "says nothing of its answer")
+    if judges_by_status or _PASS.search(claims):
+        return "passed", ""
+    return "skipped", "says nothing of its answer"
 
 
 def summary(tests: list[Outcome]) -> str:

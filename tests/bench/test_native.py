@@ -25,6 +25,7 @@ from bench.suites.native_verdicts import judged, summary
         (2, "cudasync native: it is built by a compiler before CUDA 13\n", "refused"),
         (1, "cannot open input file data.bin\n", "skipped"),
         (1, "No such folder: data/test/\n", "skipped"),
+        (1, "on the cudasync software GPU\nfile <a64.ptx> not found!\n", "skipped"),
         (0, "cannot open a log, Test PASSED\n", "passed"),
         (1, "symbol not found\ncudasync software GPU: a kernel is at fault\n", "failed"),
         (-11, "Test PASSED\n", "lost"),
@@ -33,6 +34,19 @@ from bench.suites.native_verdicts import judged, summary
 )
 def test_a_program_passes_if_its_own_check_does(status, said, outcome):
     assert judged(status, said)[0] == outcome
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "outcome"),
+    [
+        (0, "done in 3 ms\n", "passed"),
+        (0, "mismatch at 3\n", "failed"),
+        (1, "done in 3 ms\n", "failed"),
+        (2, "this device does not support it, waiving\n", "skipped"),
+    ],
+)
+def test_a_program_may_judge_by_its_exit_status_alone(status, said, outcome):
+    assert judged(status, said, judges_by_status=True)[0] == outcome
 
 
 def test_programs_are_read_from_make_and_cmake(tmp_path, monkeypatch):
@@ -48,9 +62,10 @@ def test_programs_are_read_from_make_and_cmake(tmp_path, monkeypatch):
         "by-cmake": {
             "CMakeLists.txt": "set(CUDA_SEPARABLE_COMPILATION ON)\n"
             "include_directories(../shared)\nadd_executable(p p.cpp ../s/c.cpp)\n"
-            "COMMAND nvcc -o kernel64.fatbin",
-            "p.cpp": "int main() {}",
+            "COMMAND nvcc -o kernel64.fatbin kernel.cu\nCOMMAND nvcc -o text.ptx text.cu",
+            "p.cpp": "int main() { exit(is_right ? EXIT_SUCCESS : EXIT_FAILURE); }",
             "kernel.cu": "",
+            "text.cu": "",
         },
         "by-library": {"main.cu": "#include <cublas_v2.h>\nint main() {}"},
         "by-table": {"Makefile": "run: main\n\t./main 8 1000000\n", "main.cu": "int main() {}"},
@@ -71,10 +86,12 @@ def test_programs_are_read_from_make_and_cmake(tmp_path, monkeypatch):
     assert [path.name for path in make.sources] == ["main.cu", "other.cu"]
     assert make.flags == ("-I../shared", "-DN=3")
     assert make.arguments == ("8", "1")
+    assert (make.judges_by_status, cmake.judges_by_status) == (False, True)
     assert cmake.flags == ("-I../shared", "-rdc=true")
     assert [path.name for path in cmake.sources] == ["p.cpp", "c.cpp"]
     assert [(path.name, target) for path, target in cmake.modules] == [
-        ("kernel.cu", "kernel64.fatbin")
+        ("kernel.cu", "kernel64.fatbin"),
+        ("text.cu", "text.ptx"),
     ]
     assert found["by-library"].skipped == "needs another library: cublas"
 

@@ -18,6 +18,7 @@ PARTS = (
     "symbols",
     "streams",
     "graphs",
+    "nodes",
     "attributes",
     "textures",
     "cooperative",

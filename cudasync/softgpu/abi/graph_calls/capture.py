@@ -60,8 +60,15 @@ def cu_stream_begin_capture_to_graph(
 
 @export("cuStreamEndCapture")
 def cu_stream_end_capture(machine: Machine, stream: int, graph: int) -> None:
+    captured = machine.streams.get(stream)
+    if not graph:
+        capture = machine.graphs.captures.of(captured)
+        if capture is not None and not capture.owns_graph:
+            # The capture is to a graph that the program has.
+            machine.graphs.end_capture(captured)
+            return
     put_u64(graph, 0)
-    put_u64(graph, machine.graphs.end_capture(machine.streams.get(stream)).handle)
+    put_u64(graph, machine.graphs.end_capture(captured).handle)
 
 
 def _status(capture: Capture | None) -> int:

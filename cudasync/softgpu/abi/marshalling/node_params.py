@@ -36,12 +36,13 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.graphs.node_parameters import Work
     from cudasync.softgpu.core.machine import Machine
 
-_UNION: Final = 16
+# The place of the union, and places in it.
+UNION: Final = 16
 _UNION_BYTES: Final = 232
-_FILL_CONTEXT: Final = 40
+FILL_CONTEXT: Final = 40
 _OWNERSHIP: Final = 8
 _MOVED: Final = 1
-_COPY_CONTEXT, _COPY_PARAMS = 8, 16
+COPY_CONTEXT, COPY_PARAMS = 8, 16
 
 
 class _ConditionalParams(ctypes.Structure):
@@ -59,15 +60,15 @@ class _ConditionalParams(ctypes.Structure):
 def read_parameters(machine: Machine, address: int, graph: Graph) -> Work:
     """The work that a CUgraphNodeParams describes, for a node of `graph`."""
     kind = get_u32(address)
-    union = address + _UNION
+    union = address + UNION
     match kind:
         case NodeType.KERNEL:
             return structures.read_kernel(machine, union)
         case NodeType.MEMCPY:
-            context = get_u64(union + _COPY_CONTEXT)
-            return structures.read_copy(machine, union + _COPY_PARAMS, context)
+            context = get_u64(union + COPY_CONTEXT)
+            return structures.read_copy(machine, union + COPY_PARAMS, context)
         case NodeType.MEMSET:
-            return structures.read_fill(machine, union, get_u64(union + _FILL_CONTEXT))
+            return structures.read_fill(machine, union, get_u64(union + FILL_CONTEXT))
         case NodeType.HOST:
             return structures.read_host(machine, union)
         case NodeType.GRAPH:
@@ -101,9 +102,9 @@ def publish(node: Node, address: int) -> None:
     """Write back the values that the driver chooses."""
     work = node.work
     if isinstance(work, AllocationWork):
-        structures.write_allocation(work, address + _UNION)
+        structures.write_allocation(work, address + UNION)
     elif isinstance(work, ConditionalWork):
-        _write_conditional(node, work, address + _UNION)
+        _write_conditional(node, work, address + UNION)
 
 
 def _write_conditional(node: Node, work: ConditionalWork, address: int) -> None:
@@ -121,18 +122,18 @@ def write_parameters(node: Node, address: int) -> None:
     """Describe a node."""
     need(address)
     work = node.work
-    union = address + _UNION
-    ctypes.memset(address, 0, _UNION + _UNION_BYTES)
+    union = address + UNION
+    ctypes.memset(address, 0, UNION + _UNION_BYTES)
     put_u32(address, work.kind)
     match work:
         case KernelWork():
             structures.write_kernel(node, work, union)
         case CopyWork():
-            put_u64(union + _COPY_CONTEXT, work.context.handle)
-            structures.write_copy(work, union + _COPY_PARAMS)
+            put_u64(union + COPY_CONTEXT, work.context.handle)
+            structures.write_copy(work, union + COPY_PARAMS)
         case FillWork():
             structures.write_fill(work, union)
-            put_u64(union + _FILL_CONTEXT, work.context.handle)
+            put_u64(union + FILL_CONTEXT, work.context.handle)
         case HostWork():
             structures.write_host(work, union)
         case ChildWork():

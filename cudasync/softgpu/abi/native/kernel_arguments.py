@@ -9,10 +9,12 @@ import ctypes
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.abi.marshalling.pointers import need
+from cudasync.softgpu.abi.marshalling.node_params import UNION
+from cudasync.softgpu.abi.marshalling.pointers import get_i32, need
 from cudasync.softgpu.abi.native.registration import REGISTRATIONS
 from cudasync.softgpu.abi.runtime.chapters import entries
 from cudasync.softgpu.abi.runtime.table import prepared
+from cudasync.softgpu.core.graphs.node_parameters import NodeType
 
 if TYPE_CHECKING:
     from cudasync.softgpu.abi.stub import registry
@@ -38,6 +40,9 @@ _NODES: Final = {
     "cudaGraphExecKernelNodeSetParams": 2,
 }
 _NODE_BYTES: Final = 56
+# Its last argument points to a cudaGraphNodeParams: a type, and such a structure in a union.
+_ANY_NODE: Final = "cudaGraphAddNode"
+_ANY_NODE_BYTES: Final = 256
 
 
 def entry_of(name: str) -> registry.Entry | None:
@@ -68,6 +73,21 @@ def entry_of(name: str) -> registry.Entry | None:
             return call(machine, *given)
 
         return replace(entry, call=prepared(by_node))
+    if name == _ANY_NODE:
+
+        def by_any_node(machine: Machine, *arguments: int) -> int | None:
+            *given, at = arguments
+            need(at, _ANY_NODE_BYTES)
+            if get_i32(at) != NodeType.KERNEL:
+                return call(machine, *arguments)
+            node = ctypes.create_string_buffer(
+                ctypes.string_at(at, _ANY_NODE_BYTES), _ANY_NODE_BYTES
+            )
+            kernel = ctypes.c_uint64.from_buffer(node, UNION)
+            kernel.value = _function(machine, kernel.value)
+            return call(machine, *given, ctypes.addressof(node))
+
+        return replace(entry, call=prepared(by_any_node))
     return entry
 
 

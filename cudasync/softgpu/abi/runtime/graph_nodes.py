@@ -5,8 +5,20 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.abi.marshalling.node_params import (
+    COPY_CONTEXT,
+    COPY_PARAMS,
+    FILL_CONTEXT,
+    UNION,
+)
 from cudasync.softgpu.abi.marshalling.node_structures import CopyParams
-from cudasync.softgpu.abi.marshalling.pointers import get_i32, need, structure_at
+from cudasync.softgpu.abi.marshalling.pointers import (
+    get_i32,
+    get_u64,
+    need,
+    put_u64,
+    structure_at,
+)
 from cudasync.softgpu.abi.runtime.structures import (
     Copy3D,
     driver_copy,
@@ -14,15 +26,15 @@ from cudasync.softgpu.abi.runtime.structures import (
     write_copy,
 )
 from cudasync.softgpu.abi.runtime.table import driver_function, runtime_function
-from cudasync.softgpu.core.driver_types.result_codes import NOT_SUPPORTED, DriverFailure
+from cudasync.softgpu.core.graphs.node_parameters import NodeType
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
-_CONDITIONAL: Final = 13
 _NODE_BYTES: Final = 256
-# In the union after 16 bytes: handle, kind, count, the bodies; then the context.
-_CONTEXT_AT: Final = 16 + 24
+_KERNEL_BYTES: Final = 56
+# Behind handle, kind, count and the bodies.
+_CONDITION_CONTEXT: Final = 24
 
 
 def _context(machine: Machine) -> int:
@@ -111,24 +123,46 @@ def cuda_graph_conditional_handle_create(
     return call(machine, handle, graph, _context(machine), initial, flags)
 
 
+# Nodes of any type
+
+
 @runtime_function("cudaGraphAddNode", "ppppzp")
 def cuda_graph_add_node(machine: Machine, *arguments: int) -> int | None:
     parameters = arguments[5]
     need(parameters, _NODE_BYTES)
-    kind = get_i32(parameters)
-    if kind != _CONDITIONAL:
-        raise DriverFailure(
-            NOT_SUPPORTED,
-            f"cudaGraphAddNode is supported for conditional nodes only, not for type {kind}: call "
-            "the function for that type",
-        )
-    # The runtime has no contexts; the driver wants the context of the handle.
     copy = ctypes.create_string_buffer(ctypes.string_at(parameters, _NODE_BYTES), _NODE_BYTES)
     at = ctypes.addressof(copy)
-    ctypes.c_uint64.from_address(at + _CONTEXT_AT).value = ctypes.c_uint64.from_address(
-        at + _CONTEXT_AT
-    ).value or _context(machine)
+    kind = get_i32(at)
+    _as_the_driver(machine, kind, at + UNION)
     code = driver_function("cuGraphAddNode", 12030)(machine, *arguments[:5], at)
-    # The copy says where the bodies are.
-    ctypes.memmove(parameters, at, _CONTEXT_AT)
+    # The driver says where the bodies or the memory are.
+    if kind == NodeType.CONDITIONAL:
+        ctypes.memmove(parameters, at, UNION + _CONDITION_CONTEXT)
+    elif kind == NodeType.MEM_ALLOC:
+        ctypes.memmove(parameters, at, _NODE_BYTES)
     return code
+
+
+def _as_the_driver(machine: Machine, kind: int, union: int) -> None:
+    """Change what the driver describes unlike the runtime.
+
+    The driver wants a context, which is null or not there in the runtime's structures; their
+    unused bytes are zero.
+    """
+    match kind:
+        case NodeType.KERNEL:
+            # The driver has a second kind of handle before the context.
+            put_u64(union + _KERNEL_BYTES + 8, get_u64(union + _KERNEL_BYTES))
+            put_u64(union + _KERNEL_BYTES, 0)
+        case NodeType.MEMSET:
+            _set_context(machine, union + FILL_CONTEXT)
+        case NodeType.MEMCPY:
+            copy = driver_copy(machine, structure_at(Copy3D, union + COPY_PARAMS))
+            _set_context(machine, union + COPY_CONTEXT)
+            ctypes.memmove(union + COPY_PARAMS, ctypes.addressof(copy), ctypes.sizeof(copy))
+        case NodeType.CONDITIONAL:
+            _set_context(machine, union + _CONDITION_CONTEXT)
+
+
+def _set_context(machine: Machine, at: int) -> None:
+    put_u64(at, get_u64(at) or _context(machine))

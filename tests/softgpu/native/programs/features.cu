@@ -156,6 +156,8 @@ static void graphs() {
     OK(cudaGraphDestroy(graph));
 }
 
+#include "graph_nodes.cuh"
+
 static void attributes() {
     cudaDeviceProp properties;
     OK(cudaGetDeviceProperties(&properties, 0));
@@ -358,6 +360,7 @@ static void forks() {
 int main(int count, char **words) {
     struct { const char *name; void (*run)(); } parts[] = {
         {"symbols", symbols}, {"streams", streams}, {"graphs", graphs},
+        {"nodes", nodes},
         {"attributes", attributes}, {"textures", textures}, {"cooperative", cooperative},
         {"managed", managed}, {"driver", driver}, {"callbacks", callbacks},
         {"threads", threads}, {"errors", errors}, {"prints", prints}, {"asserts", asserts},

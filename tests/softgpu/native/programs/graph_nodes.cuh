@@ -1,0 +1,50 @@
+// A part of features.cu: cudaGraphAddNode, and a capture to a graph that the program has.
+static void nodes() {
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    std::vector<cudaGraphNode_t> last;
+    int *data, host[32] = {0}, later[32];
+    OK(cudaStreamCreate(&stream));
+    OK(cudaMalloc(&data, sizeof host));
+    OK(cudaGraphCreate(&graph, 0));
+    auto add = [&](cudaGraphNodeParams &of) {
+        cudaGraphNode_t node;
+        OK(cudaGraphAddNode(&node, graph, last.data(), nullptr, last.size(), &of));
+        last = {node};
+    };
+    cudaGraphNodeParams fill = {cudaGraphNodeTypeMemset}, kernel = {cudaGraphNodeTypeKernel};
+    cudaGraphNodeParams copy = {cudaGraphNodeTypeMemcpy}, alloc = {cudaGraphNodeTypeMemAlloc};
+    cudaGraphNodeParams release = {cudaGraphNodeTypeMemFree};
+    fill.memset = {data, 0, 7, 4, 32, 1};
+    add(fill);
+    alloc.alloc.poolProps.allocType = cudaMemAllocationTypePinned;
+    alloc.alloc.poolProps.location = {cudaMemLocationTypeDevice, 0};
+    alloc.alloc.bytesize = sizeof host;
+    add(alloc);
+    NEED(alloc.alloc.dptr);
+    void *arguments[] = {&data};
+    kernel.kernel = {(void *)add_one, dim3(1), dim3(16), 0, arguments, nullptr};
+    add(kernel);
+    NEED(kernel.kernel.func == (void *)add_one);
+    copy.memcpy.copyParams.srcPtr = make_cudaPitchedPtr(data, sizeof host, sizeof host, 1);
+    copy.memcpy.copyParams.dstPtr = make_cudaPitchedPtr(host, sizeof host, sizeof host, 1);
+    copy.memcpy.copyParams.extent = make_cudaExtent(sizeof host, 1, 1);
+    copy.memcpy.copyParams.kind = cudaMemcpyDefault;
+    add(copy);
+    release.free.dptr = alloc.alloc.dptr;
+    add(release);
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+    OK(cudaStreamBeginCaptureToGraph(stream, graph, last.data(), nullptr, 1, mode));
+    add_one<<<1, 32, 0, stream>>>(data);
+    OK(cudaStreamEndCapture(stream, nullptr));
+    OK(cudaGraphInstantiate(&executable, graph, 0));
+    OK(cudaGraphLaunch(executable, stream));
+    OK(cudaMemcpyAsync(later, data, sizeof host, cudaMemcpyDeviceToHost, stream));
+    OK(cudaStreamSynchronize(stream));
+    NEED(host[0] == 8 && host[31] == 7 && later[0] == 9 && later[31] == 8);
+    OK(cudaStreamBeginCapture(stream, mode));
+    NEED(cudaStreamEndCapture(stream, nullptr) == cudaErrorInvalidValue);
+    OK(cudaStreamEndCapture(stream, &graph));
+    cudaGetLastError();
+}
