@@ -123,7 +123,9 @@ def show(names: list[str]) -> int:
     """Print a table for each result file."""
     for name in names:
         try:
-            text = table(json.loads(Path(name).read_text(encoding="utf-8")))
+            read = json.loads(Path(name).read_text(encoding="utf-8"))
+            # A day on a GPU is kept as one file of several results.
+            text = "\n\n".join(map(table, read.get("reports", [read])))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             print(f"{name}: not a bench result: {type(error).__name__}: {error}", file=sys.stderr)
             return 2
@@ -138,7 +140,7 @@ def kept_name(report: dict) -> str:
 
 def kept() -> list[dict]:
     """The kept results, in the order of the programs."""
-    reports = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*.json")]
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("bench_*.json")]
     order = list(PROGRAMS)
     return sorted(reports, key=lambda report: (order.index(report["program"]), not report["gil"]))
 
