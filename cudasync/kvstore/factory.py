@@ -118,7 +118,7 @@ def create(
         way = RayServers(servers, group, kept, timeout / 2)
     elif isinstance(transport, str):
         raise ValueError(f"transport must be one of {', '.join(TRANSPORTS)}, not {transport!r}")
-    elif not hasattr(transport, "ask"):
+    elif not hasattr(transport, "steps"):
         kind = type(transport).__name__
         raise TypeError(
             f"transport must be {', '.join(TRANSPORTS)} or InProcessServers, not {kind}"

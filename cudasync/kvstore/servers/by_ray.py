@@ -10,6 +10,7 @@ import importlib
 import ipaddress
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from cudasync.distributed.errors import BackendUnavailable
@@ -17,12 +18,12 @@ from cudasync.kvstore.errors import ServerLost, ServerUnavailable
 from cudasync.kvstore.servers import messages
 from cudasync.kvstore.servers.in_process import received
 from cudasync.kvstore.servers.server import Server
-from cudasync.kvstore.servers.transport import Blocking
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from cudasync.kvstore.servers.server import Answer, Question
+    from cudasync.kvstore.servers.exchange import Steps
+    from cudasync.kvstore.servers.server import Question
 
     Value = np.ndarray[Any, Any]
 
@@ -97,8 +98,10 @@ class ServerActor:
         return os.getpid()
 
 
-class RayServers(Blocking):
+class RayServers:
     """A worker's transport to `servers` actors, which are started unless they exist."""
+
+    is_resumable = True
 
     def __init__(self, servers: int, group: str, folder: Any, silence_s: float) -> None:
         self._ray = ray = library()
@@ -121,14 +124,28 @@ class RayServers(Blocking):
             for number in range(servers)
         ]
 
-    def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
+    def steps(self, server: int, question: Question, into: Value | None, seconds: float) -> Steps:
         """As `Transport.steps`."""
         errors = self._ray.exceptions
+        ended: list[tuple[Any, Exception | None]] = []
+        end = time.monotonic() + seconds
+
+        def wait() -> None:
+            try:
+                left = max(0.0, end - time.monotonic())
+                ended.append((self._ray.get(asked, timeout=left), None))
+            except Exception as error:
+                ended.append((None, error))
+
         try:
             head = messages.head_of(messages.told_of(question), question.arrays)
             message, beside = _packed(head, question.arrays)
             asked = self.actors[server].ask.remote(message, *beside)
-            answer = self._ray.get(asked, timeout=seconds)
+            while not ended:
+                yield wait
+            answer, failure = ended[0]
+            if failure is not None:
+                raise failure
         except errors.GetTimeoutError as error:
             raise ServerUnavailable(server, f"nothing came in {seconds:g} s") from error
         except errors.RayActorError as error:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.kvstore.servers.server import Server
-from cudasync.kvstore.servers.transport import Blocking
 
 if TYPE_CHECKING:
+    from cudasync.kvstore.servers.exchange import Steps
     from cudasync.kvstore.servers.server import Answer, Question
 
     Value = np.ndarray[Any, Any]
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 _LENDS = frozenset({"push", "pull"})
 
 
-class InProcessServers(Blocking):
+class InProcessServers:
     """`servers` servers; stores with the same servers share their keys.
 
     With a `folder` the servers keep their data there, and begin with the folder's data.
     """
+
+    # An interrupted request would leave its server half changed.
+    is_resumable = False
 
     def __init__(self, servers: int = 1, folder: Any = None, **more: Any) -> None:
         self.servers = servers
@@ -34,8 +37,13 @@ class InProcessServers(Blocking):
         self.running[server].close()
         self.running[server] = self._begun(server)
 
+    def steps(self, server: int, question: Question, into: Value | None, seconds: float) -> Steps:
+        """As `Transport.steps`, in one step."""
+        yield from ()
+        return self.ask(server, question, into, seconds)
+
     def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
-        """As `Transport.steps`, in the caller's thread."""
+        """The result of `steps`, in the caller's thread."""
         asked = self.running[server]
         if question.name not in _LENDS:
             return asked.ask(question)

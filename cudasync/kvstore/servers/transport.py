@@ -44,19 +44,6 @@ class Transport(Protocol):
         ...
 
 
-class Blocking:
-    """A transport whose `ask` is one step that blocks, with the result of `Transport.steps`."""
-
-    is_resumable = False
-
-    def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
-        raise NotImplementedError
-
-    def steps(self, server: int, question: Question, into: Value | None, seconds: float) -> Steps:
-        yield from ()
-        return self.ask(server, question, into, seconds)
-
-
 class Pause:
     """Waits between polls, longer and longer, until a deadline."""
 
