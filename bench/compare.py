@@ -140,7 +140,8 @@ def kept_name(report: dict) -> str:
 
 def kept() -> list[dict]:
     """The kept results, in the order of the programs."""
-    reports = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("bench_*.json")]
+    paths = RESULTS.glob("bench_*.json")
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     order = list(PROGRAMS)
     return sorted(reports, key=lambda report: (order.index(report["program"]), not report["gil"]))
 
