@@ -213,11 +213,11 @@ class _Writer:
                 f"%{operand}.raw = load {raw}, ptr %{operand}.at",
             ]
         body += [line.replace("%", f"%{operand}.") for line in conversion]
-        value, far = f"%{operand}.value", ""
+        value, offset = f"%{operand}.value", ""
         if operand in self._aligned:
             text = VectorText(operand)
             number = Number(value, exponent_of(text, value, type_))
-            far = near_blocks.far_bit(text, number, is_factor=operand != "c")
+            offset = near_blocks.offset_of(text, number, is_factor=operand != "c")
             body += [
                 *text.lines,
                 f"%{operand}.beside = getelementptr i32, ptr %{operand}.exponents,"
@@ -228,17 +228,18 @@ class _Writer:
             f"%{operand}.to = getelementptr {held}, ptr %{operand}.matrix, i64 %{operand}.index",
             f"store {held} {value}, ptr %{operand}.to",
         ]
-        self._loop(operand, count, body, far)
+        self._loop(operand, count, body, offset)
         return count
 
     def _choose(self, counts: dict[str, int]) -> None:
         """Multiply in one of two ways, depending on whether all numbers are near."""
-        far = "0"
+        is_far = "false"
         for operand in self._aligned:
-            self._line(f"%far.{operand} = or i32 {far}, %{operand}.all")
-            far = f"%far.{operand}"
-        self._line(f"%is.far = icmp ne i32 {far}, 0")
-        self._line("br i1 %is.far, label %far, label %near")
+            most = near_blocks.offset_mask(is_factor=operand != "c")
+            self._line(f"%{operand}.is.far = icmp ugt i32 %{operand}.all, {most}")
+            self._line(f"%far.{operand} = or i1 {is_far}, %{operand}.is.far")
+            is_far = f"%far.{operand}"
+        self._line(f"br i1 {is_far}, label %far, label %near")
         self._label("near")
         self._multiply("near.line")
         self._line("br label %together")

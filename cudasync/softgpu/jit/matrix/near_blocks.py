@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.matrix.aligned_blocks import Number, odd, scaled, through_half
+from cudasync.softgpu.jit.matrix.aligned_blocks import (
+    NO_EXPONENT,
+    Number,
+    odd,
+    scaled,
+    through_half,
+)
 from cudasync.softgpu.semantics.matrix_arithmetic import KEPT_BITS
 
 if TYPE_CHECKING:
@@ -17,9 +23,9 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.jit.matrix.vector_text import VectorText
 
-# The greatest size of a factor's exponent. A sum that is not zero is at least
-# 2^(-2 * 37 - 25), and the power that aligns it as a block's greatest term is 2^124.
-_FACTOR_LIMIT = 37
+# Exponents of factors are from -32 to 31, a power of two, and of C from -64 to 63. A sum that is
+# not zero is at least 2^(-2 * 32 - 25), and what aligns it as a block's greatest term is 2^114.
+_FACTOR_LIMIT = 32
 _LEAST_SUM = -2 * _FACTOR_LIMIT - KEPT_BITS
 # Eight terms and one more are below 2^31 together.
 _TERMS_IN_INTEGERS = 8
@@ -28,14 +34,23 @@ _SINGLE_BIAS = 127
 _SURPLUS_BITS = 52 - 23
 
 
-def far_bit(text: VectorText, number: Number, *, is_factor: bool) -> str:
-    """1 if a number is neither zero nor near, else 0, as i32."""
-    limit = _FACTOR_LIMIT if is_factor else 2 * _FACTOR_LIMIT
-    bits = text.convert("bitcast", "float", number.value, "i32")
-    is_some = text.binary("icmp ne", "i32", text.binary("shl", "i32", bits, 1), 0)
-    shifted = text.binary("add", "i32", number.exponent, limit)
-    is_outside = text.binary("icmp ugt", "i32", shifted, 2 * limit)
-    return text.convert("zext", "i1", text.binary("and", "i1", is_some, is_outside), "i32")
+def offset_of(text: VectorText, number: Number, *, is_factor: bool) -> str:
+    """A number's exponent above the least near one, an i32; a zero is near.
+
+    Bits beyond `offset_mask` are set in the offset of a number that is not near.
+    """
+    is_some = text.binary("icmp sgt", "i32", number.exponent, NO_EXPONENT)
+    own = text.select(is_some, "i32", number.exponent, text.constant("i32", 0))
+    return text.binary("add", "i32", own, _limit(is_factor=is_factor))
+
+
+def offset_mask(*, is_factor: bool) -> int:
+    """The bits that offsets of near numbers have."""
+    return 2 * _limit(is_factor=is_factor) - 1
+
+
+def _limit(*, is_factor: bool) -> int:
+    return _FACTOR_LIMIT if is_factor else 2 * _FACTOR_LIMIT
 
 
 def block(
