@@ -14,6 +14,7 @@ import pytest
 import cudasync as cs
 from cudasync.engine import current
 from cudasync.engine.host import run_by_waiter
+from cudasync.engine.log.combiner import Combiner
 from cudasync.graph.parts import host as host_part
 
 PATIENCE_S = 40
@@ -248,6 +249,48 @@ def test_the_pool_runs_no_more_ops_at_once(rig):
 def test_an_op_beyond_the_limit_is_found(rig, monkeypatch):
     monkeypatch.setattr(type(rig.engine._compute.permits), "take", lambda self, worker: True)
     assert most_at_once(rig) > 2
+
+
+def runs_beside(rig):
+    """Whether an op that is pushed during the waiter's op runs meanwhile."""
+    ran = []
+
+    def push_and_look():
+        came = threading.Event()
+        rig.engine.push(came.set)
+        ran[:] = [came.wait(PATIENCE_S)]
+
+    rig.by_waiter(push_and_look)
+    return ran[0]
+
+
+def is_planned_beside(rig, until):
+    """Whether a woken worker plans the waiter's op meanwhile, as far as that shows by `until`."""
+    found = []
+
+    def look():
+        looks = threading.Event()
+        found[:] = [False]
+        while not until(found):
+            # The worker that the push rang for has the time to look.
+            looks.wait(LOOK_S)
+            found.append(bool(rig.y._histories))
+
+    rig.by_waiter(look)
+    return any(found)
+
+
+def test_an_op_pushed_behind_it_is_not_left_alone(rig):
+    assert runs_beside(rig)
+
+
+def test_the_woken_worker_does_not_plan_it(rig):
+    assert not is_planned_beside(rig, until=lambda found: len(found) > 2)
+
+
+def test_a_worker_that_plans_it_is_found(rig, monkeypatch):
+    monkeypatch.setattr(Combiner, "is_left_to_a_waiter", False)
+    assert is_planned_beside(rig, until=lambda found: any(found) or len(found) > 500)
 
 
 def together(rig, patience_s=PATIENCE_S):
