@@ -38,7 +38,7 @@ _HINTS = {
     "the context is unusable until device.reset()",
     719: "a kernel failed; the context is unusable until device.reset()",
     801: "this device or this driver does not support the call",
-    900: "captured work does not run: query, wait and synchronize after the capture",
+    900: "captured work does not run: query, wait, synchronize and launch graphs after the capture",
     901: "an earlier error invalidated the capture: fix the first call that failed",
     902: "two captures were joined by an event: end one of them first",
     903: "the stream is not the one that the capture began on: end the capture on that stream",
