@@ -187,6 +187,10 @@ class StreamManager:
         self._wait(self._ends(stream), stream.context)
         self._executor.see(stream.floor_us)
 
+    def come_to(self, stream: Stream) -> None:
+        """Wait for all work enqueued so far, on behalf of a call that then enqueues more."""
+        self._wait(self._ends(stream), stream.context)
+
     def synchronize_context(self, context: Context, green: GreenContext | None = None) -> None:
         """Wait for the work of all streams of a context, or of its green context."""
         self._wait(tails_of(self._executor, context, green), context)
