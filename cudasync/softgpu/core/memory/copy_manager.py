@@ -88,7 +88,8 @@ class TransferManager:
 
         Blocks until the copy is done if its target is pageable, or both its ends are on the host;
         until earlier work of the stream is done if its source is large and pageable. In a copy
-        between peers, each device accesses its own end, so the stream's device needs no access to pools.
+        between peers, each device accesses its own end, so the stream's device needs no access to
+        pools.
         """
         return self.copy_rows(
             stream,
