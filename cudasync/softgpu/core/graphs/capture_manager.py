@@ -70,7 +70,8 @@ class Captures:
             )
         if stream.capture is not None:
             raise DriverFailure(ILLEGAL_STATE, f"{stream.name} is being captured already")
-        capture = Capture(stream, asked, Graph() if graph is None else graph)
+        made = graph is None
+        capture = Capture(stream, asked, Graph() if graph is None else graph, owns_graph=made)
         self.active.append(capture)
         self._join(capture, stream, {})
         return capture

@@ -74,11 +74,12 @@ class CapturedRecord:
 class Capture:
     """One capture, from its beginning to its end."""
 
-    def __init__(self, origin: Stream, mode: Mode, graph: Graph) -> None:
+    def __init__(self, origin: Stream, mode: Mode, graph: Graph, *, owns_graph: bool) -> None:
         self.identity = next(_identities)
         self.origin = origin
         self.mode = mode
         self.graph = graph
+        self.owns_graph = owns_graph
         self.thread = get_ident()
         self.complaint = ""
         self.is_over = False
