@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Driver errors after which the context is dead until its device is reset: CUDA calls them
+# Driver errors after which the context is dead, on a GPU until the process ends: CUDA calls them
 # sticky. From the descriptions of CUresult in the CUDA driver API reference.
 STICKY_CODES = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
 
@@ -101,8 +101,8 @@ class CudaError(CudasyncError):
     """The driver refused a call, or cuBLAS did.
 
     `code` and `name` are the driver's (700, "CUDA_ERROR_ILLEGAL_ADDRESS"), `call` is the
-    function, and `hint` is a remedy if one is known. `sticky` is True if the context is unusable
-    until `Device.reset()`.
+    function, and `hint` is a remedy if one is known. `sticky` is True if the context is lost: on a
+    GPU until the process ends, on the software GPU until `Device.reset()`.
     """
 
     def __init__(self, code: int, name: str, *, call: str, hint: str = "") -> None:

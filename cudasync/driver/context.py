@@ -22,7 +22,7 @@ from cudasync.driver.ownership.context_life import Life
 from cudasync.driver.probe import ensure_driver
 from cudasync.driver.result import check, failure
 from cudasync.driver.streams.open_captures import Relaxed, is_captured
-from cudasync.errors import ClosedError, CudaError
+from cudasync.errors import STICKY_CODES, ClosedError, CudaError
 from cudasync.locks import Lock
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 _OUT_OF_MEMORY = 2
 _LEGACY_STREAM = 1
+_START_ANEW = (
+    "the device had a fault in this process, and its driver gives the process no new context, also "
+    "after a reset: start a new process"
+)
 # So often a thread that cannot ask about a stream looks again.
 _LOOKS = 100
 
@@ -97,6 +101,8 @@ class Context:
         with self._lock:
             if self._handle is None:
                 answer = driver.cuDevicePrimaryCtxRetain(driver.CUdevice(self.ordinal))
+                if int(answer[0]) in STICKY_CODES:
+                    raise failure(answer[0], "cuDevicePrimaryCtxRetain", _START_ANEW)
                 self._handle = check(answer, "cuDevicePrimaryCtxRetain")
             return self._handle
 
@@ -124,7 +130,7 @@ class Context:
             self._destroy(life, life.blocking_garbage)
 
     def reset(self) -> None:
-        """End the context, all its objects and its sticky error; a new life begins."""
+        """End the context and all its objects; a new life begins, if the driver grants one."""
         ensure_driver()
         with self._lock:
             over = self.token

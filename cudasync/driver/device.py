@@ -122,10 +122,12 @@ class Device:
         return memory_of(self.context, self.ordinal)
 
     def reset(self) -> None:
-        """End the device's context and its sticky error; the next use begins a new one.
+        """End the device's context; the next use begins a new one.
 
         This closes everything made on the device: streams, events, buffers, modules. Other
-        libraries in this process lose their objects too. (cuDevicePrimaryCtxReset)
+        libraries in this process lose their objects too. After a fault (a sticky error), a GPU's
+        driver gives this process no new context: the next use raises CudaError, and only a new
+        process helps. The software GPU does begin a new one. (cuDevicePrimaryCtxReset)
         """
         self.context.reset()
 

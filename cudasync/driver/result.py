@@ -13,6 +13,10 @@ from cuda.bindings import driver
 from cudasync.errors import CudaError, DeadlockError
 
 _ILLEGAL_STATE = 401
+# A driver gives no context to a process that had a fault; a reset heals only the software GPU.
+_IS_LOST = (
+    "the context is lost: start a new process (on the software GPU, device.reset() is enough)"
+)
 
 _HINTS = {
     1: "an argument is outside the range that the driver accepts: check sizes, addresses and flags",
@@ -30,15 +34,18 @@ _HINTS = {
     401: "the current state forbids this call, for example an open capture: end that first",
     500: "the driver or the module has no symbol of this name: check the spelling",
     600: "the work has not finished: synchronize first",
-    700: "a kernel or copy accessed memory outside all allocations; the context is unusable "
-    "until device.reset()",
+    700: f"a kernel or copy accessed memory outside all allocations; {_IS_LOST}",
     701: "too many registers or too much shared memory for this block: use a smaller block",
-    702: "a kernel ran too long, perhaps forever; the context is unusable until device.reset()",
-    716: "a kernel's address is not a multiple of its access size; "
-    "the context is unusable until device.reset()",
-    719: "a kernel failed; the context is unusable until device.reset()",
+    702: f"a kernel ran too long, perhaps forever; {_IS_LOST}",
+    710: f"an assertion in a kernel failed; {_IS_LOST}",
+    714: f"a kernel's stack is corrupt or too small; {_IS_LOST}",
+    715: f"a kernel executed an illegal instruction, or reached past its shared memory; {_IS_LOST}",
+    716: f"a kernel's address is not a multiple of its access size; {_IS_LOST}",
+    717: f"a kernel used an instruction on memory of the wrong state space; {_IS_LOST}",
+    718: f"a kernel's program counter left its code; {_IS_LOST}",
+    719: f"a kernel failed; {_IS_LOST}",
     801: "this device or this driver does not support the call",
-    900: "captured work does not run: query, wait and synchronize after the capture",
+    900: "captured work does not run: query, wait, synchronize and launch graphs after the capture",
     901: "an earlier error invalidated the capture: fix the first call that failed",
     902: "two captures were joined by an event: end one of them first",
     903: "the stream is not the one that the capture began on: end the capture on that stream",
@@ -91,18 +98,18 @@ def check(answer: Any, call: str) -> Any:
     return answer[1:] or None
 
 
-def failure(code: Any, call: str) -> CudaError | DeadlockError:
+def failure(code: Any, call: str, remedy: str = "") -> CudaError | DeadlockError:
     """The error for a CUresult other than success, for the caller to raise.
 
-    Its hint is the driver's report, followed by the library's hint for the code. A report is more
-    than the standard text: "an illegal memory access was encountered: kernel k, line 12 ...". The
-    error is a DeadlockError if the driver reports that nothing can run any more.
+    Its hint is the driver's report, followed by `remedy` or the library's hint for the code. A
+    report is more than the standard text: "an illegal memory access was encountered: kernel k,
+    line 12 ...". The error is a DeadlockError if the driver reports that nothing can run any more.
     """
     number = int(code)
     report = report_of(number)
     if number == _ILLEGAL_STATE and "deadlock" in report:
         return DeadlockError(f"{call}: {report}")
-    hint = _HINTS.get(number, "")
+    hint = remedy or _HINTS.get(number, "")
     if report:
         hint = f"{report} ({hint})" if hint else report
     return CudaError(number, _name(number), call=call, hint=hint)

@@ -190,8 +190,9 @@ class Engine:
     def clear_errors(self) -> None:
         """Wait for all ops, then forget every failure: poisoned data is usable again.
 
-        Data that a failed op should have written keeps its old value. After a device fault, call
-        `Device.reset()` as well; arrays of that device are lost. Raises CudasyncError if a kernel
+        Data that a failed op should have written keeps its old value. After a device fault, arrays
+        of that device are lost, and only a new process can use a GPU again (the software GPU:
+        `Device.reset()`, called as well). Raises CudasyncError if a kernel
         still runs a second after Ctrl-C ended a wait: it may never end. Then no failure is
         forgotten.
         """

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.driver import Stream
 from cudasync.driver.extensions import exploration
+from cudasync.driver.streams.open_captures import Relaxed
 from cudasync.engine import current, waiters
 from cudasync.engine.device.attribution import is_harmless
 from cudasync.engine.ledger import Ledger, poison
@@ -199,10 +200,11 @@ class SerialDispatcher:
         except BaseException:
             # Work that it enqueued before still runs, and nothing may run beside that work. Errors
             # of that work are dropped: the op has failed already.
-            with suppress(CudasyncError):
+            with suppress(CudasyncError), Relaxed():
                 stream.synchronize()
             raise
-        stream.synchronize()
+        with Relaxed():
+            stream.synchronize()
         return result
 
     def _stream(self, device: Device) -> Stream:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.errors import CudaError
 from cudasync.graph.child_graphs import expanded
+from cudasync.graph.device_graph import UncapturableError
 from cudasync.graph.hazards import ordered
 from cudasync.graph.instance import Instance, accesses_of
 from cudasync.graph.passes import optimised
@@ -39,15 +40,36 @@ def bound(
     """
     again, staged, lines = on_values(nodes, arguments, values)
     done, said = optimised(again, without)
-    try:
-        return Instance(done, [*lines, *said], staged, shelf)
-    except CudaError as error:
-        # Only the driver knows what it accepts inside of a conditional node.
-        if error.sticky or not any(map(_is_conditional, done)):
-            raise
-        done, said = optimised(again, [*without, "conditionals"])
-        said.append(f"the driver refused conditional nodes, so the engine runs the blocks: {error}")
-        return Instance(done, [*lines, *said], staged, shelf)
+    while True:
+        try:
+            return Instance(done, [*lines, *said], staged, shelf)
+        except UncapturableError as error:
+            # Only a call shows what a function enqueues.
+            left = error.node
+            said.append(f"the driver cannot capture {left.name}, so the engine does it: {error}")
+            done = _left_to_the_engine(done, left)
+        except CudaError as error:
+            # Only the driver knows what it accepts inside of a conditional node.
+            if error.sticky or not any(map(_is_conditional, done)):
+                raise
+            done, said = optimised(again, [*without, "conditionals"])
+            said.append(
+                f"the driver refused conditional nodes, so the engine runs the blocks: {error}"
+            )
+
+
+def _left_to_the_engine(nodes: Sequence[Node], left: Node) -> tuple[Node, ...]:
+    """The program with this node, which may be in a block, as an op of its own."""
+    made = []
+    for node in nodes:
+        if node is left:
+            made.append(node.uncaptured())
+        elif node.control is not None:
+            bodies = [_left_to_the_engine(body, left) for body in node.control.bodies]
+            made.append(node.controlling(node.control.with_bodies(bodies)))
+        else:
+            made.append(node)
+    return ordered(made)
 
 
 def _is_conditional(node: Node) -> bool:

@@ -8,7 +8,7 @@ from cudasync.driver import Stream
 from cudasync.driver.device import highest_priority
 from cudasync.driver.graph import Graph
 from cudasync.driver.graph.condition_setters import ask, begin, count_down
-from cudasync.errors import CudasyncError
+from cudasync.errors import CudaError, CudasyncError
 from cudasync.graph.control import Cond, Repeat
 from cudasync.graph.hazards import reduced
 
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 _BEFORE_OTHERS = -1
 
 
+class UncapturableError(Exception):
+    """The driver refused a call of a node's function, which broke the capture. For `binding`."""
+
+    def __init__(self, node: Node, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.node = node
+
+
 def device_graph(
     nodes: Sequence[Node],
     edges: Sequence[Sequence[Node]],
@@ -35,9 +43,9 @@ def device_graph(
 
     A launch is a node by itself, and a block a conditional node. Any other function is called once,
     with a stream that is captured; each launch of the graph does the work that it enqueued. Raises
-    whatever the function raises. Also returns, for each node, the number of nodes of the driver's
-    graph up to and including it. With `events`, an event is recorded before each node, and one
-    behind it that later nodes come after.
+    whatever the function raises, and UncapturableError where it broke the capture. Also returns,
+    for each node, the number of nodes of the driver's graph up to and including it. With `events`,
+    an event is recorded before each node, and one behind it that later nodes come after.
     """
     graph = Graph(device)
     stream = Stream(device)
@@ -114,8 +122,11 @@ class _Filling:
         try:
             # A function that enqueues nothing returns its predecessors.
             return graph.add_captured(node.fn, self._stream, after)
-        except CudasyncError as error:
-            error.add_note(f"node {node.index} ({node.name}), recorded at {node.push_site}")
+        except Exception as error:
+            if graph.was_broken and not (isinstance(error, CudaError) and error.sticky):
+                raise UncapturableError(node, error) from error
+            if isinstance(error, CudasyncError):
+                error.add_note(f"node {node.index} ({node.name}), recorded at {node.push_site}")
             raise
 
     def _add_block(self, graph: Graph, node: Node, after: Sequence[GraphNode]) -> GraphNode:

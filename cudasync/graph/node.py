@@ -46,6 +46,7 @@ class Node:
         "fn",
         "index",
         "is_blocking",
+        "is_uncapturable",
         "joined",
         "kernel",
         "kind",
@@ -100,6 +101,8 @@ class Node:
         self.expression: Any = None
         # The description of its copy or fill, if it has one.
         self.transfer: Transfer | None = None
+        # True for a function whose work the driver refuses to capture.
+        self.is_uncapturable = False
         # The parts of its memory that may be on any device: see `placement`.
         self.anywhere: tuple[Anywhere, ...] = ()
         # The host functions that it calls one after the other, if there are several.
@@ -122,10 +125,12 @@ class Node:
     def is_alone(self) -> bool:
         """True for work that only the engine can do, by an op of its own: a copy of pageable
         memory, in which the driver waits; a copy that the driver takes through the host; a kernel
-        that may reach all memory; a block that the engine runs."""
+        that may reach all memory; a function that cannot be captured; a block that the engine
+        runs."""
         only_read, updated, _ = self._accesses[0]
         return (
             self.is_blocking
+            or self.is_uncapturable
             or (self.control is not None and self.device is None)
             or (self.transfer is not None and self.transfer.is_for_calls)
             or any(r.__class__ is Everywhere for r in only_read + updated)
@@ -195,6 +200,7 @@ class Node:
         made.joined = self.joined
         made.anywhere = self.anywhere
         made.stream = self.stream
+        made.is_uncapturable = self.is_uncapturable
         made._said = self._said
         return made
 
@@ -243,6 +249,12 @@ class Node:
         """The same step with another function."""
         made = self.at(self.index)
         made.fn = fn
+        return made
+
+    def uncaptured(self) -> Node:
+        """The same step, which the engine does at each launch."""
+        made = self.at(self.index)
+        made.is_uncapturable = True
         return made
 
     def followed_by(self, steps: Sequence[Node]) -> Node:

@@ -7,6 +7,7 @@ import pickle
 import threading
 
 import pytest
+from cuda.bindings import driver
 
 from cudasync.driver import (
     Device,
@@ -17,7 +18,7 @@ from cudasync.driver import (
     device_count,
 )
 from cudasync.driver.device import driver_version
-from cudasync.errors import ClosedError
+from cudasync.errors import ClosedError, CudaError
 
 
 def test_there_is_at_least_one_device():
@@ -86,6 +87,22 @@ def test_synchronize_waits_for_all_streams(device, latch):
     latch.release()
     device.synchronize()
     assert all(stream.query() for stream in streams)
+
+
+def test_a_driver_that_gives_no_context_after_a_fault_is_said(device, monkeypatch):
+    """As an H200's driver does: the reset succeeds, and the fault is repeated from then on."""
+    Stream(device)
+    device.reset()
+    retain = driver.cuDevicePrimaryCtxRetain
+    misaligned = driver.CUresult.CUDA_ERROR_MISALIGNED_ADDRESS
+    monkeypatch.setattr(driver, "cuDevicePrimaryCtxRetain", lambda _: (misaligned, None))
+    for _ in range(2):
+        with pytest.raises(CudaError, match="start a new process") as caught:
+            Stream(device)
+        assert caught.value.sticky
+        assert "reset()" not in str(caught.value)
+    monkeypatch.setattr(driver, "cuDevicePrimaryCtxRetain", retain)
+    Stream(device)
 
 
 def test_reset_closes_everything_made_on_the_device_and_it_begins_anew(device):

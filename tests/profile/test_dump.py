@@ -51,6 +51,8 @@ def test_an_op_that_runs_is_on_its_worker_and_others_wait_for_it():
 def test_ops_of_a_device_are_on_their_stream():
     with cs.Engine() as engine, cs.use(engine), Latch() as latch:
         x = cs.array(np.ones(10, np.float32), device=0)
+        # A driver loads a kernel only once the device is idle.
+        assert (x + 1).shape == (10,)
         engine.waitall()
         engine.push(latch.hold, writes=x, device=0, name="held")
         assert (x + 1).shape == (10,)

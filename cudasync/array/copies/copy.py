@@ -35,7 +35,8 @@ def copy(
     name: str | None = None,
     priority: int = 0,
 ) -> Op:
-    """Copy `source` to `target`; returns the op at once, and never waits.
+    """Copy `source` to `target`; returns the op at once, and waits for no work. (A kernel that it
+    needs for the first time is loaded as any module is: once the device is idle.)
 
     Both are device arrays, views, `DeviceBuffer`s or NumPy arrays, of one shape and dtype (of one
     size, where a side has no shape), on any devices. Between devices it is a peer copy; without

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.array.allocation import reap
 from cudasync.array.interchange.stream_ownership import note_handed, note_taken
 from cudasync.driver import Event, Stream
+from cudasync.driver.streams.open_captures import Relaxed
 from cudasync.engine import Op, engine
 from cudasync.engine.foreign_streams import come_after, let_follow, refuse_captured
 
@@ -81,7 +82,9 @@ def crossing(device: Device) -> Stream:
     # here make one too many at worst.
     mine = [stream for stream in made if not stream.is_closed]
     for stream in mine:
-        if stream.query():
+        with Relaxed():
+            is_idle = stream.query()
+        if is_idle:
             return stream
     if len(mine) >= MOST_CROSSINGS:
         return mine[next(_turn) % len(mine)]

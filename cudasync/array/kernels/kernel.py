@@ -253,9 +253,9 @@ class BoundKernel:
         """Push a launch with these arguments, with their values as of now; returns the op at once.
 
         It runs on the device of its arrays (and buffers), and the kernel is loaded there at the
-        first call. Without arrays it runs where the module was made. `device` chooses the device:
-        memory of other devices is then used by peer access, which is enabled. Addresses that come
-        as integers do not choose a device.
+        first call, which blocks until that device is idle. Without arrays it runs where the module
+        was made. `device` chooses the device: memory of other devices is then used by peer access,
+        which is enabled. Addresses that come as integers do not choose a device.
 
         Raises TypeError and ValueError for a wrong number, type or range of arguments, and for a
         launch shape that no device could run. Raises ValueError for arrays of two devices without a

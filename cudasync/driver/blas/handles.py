@@ -79,7 +79,8 @@ class Blas:
             self._idle.append(handle)
         if status:
             # An earlier loss of the device is reported as such, not as cuBLAS's status.
-            code = driver.cuStreamQuery(raw)[0]
+            with Relaxed():
+                code = driver.cuStreamQuery(raw)[0]
             if code and int(code) != _NOT_READY:
                 raise failure(code, name)
             raise refused(name, status)

@@ -61,6 +61,4 @@ class Capture:
         graph, self._graph = self._graph, None
         assert graph is not None, "a capture is entered once"
         answer: Any = driver.cuStreamEndCapture(self._stream.enter())
-        if error is None:
-            check(answer, "cuStreamEndCapture")
-            graph.end()
+        graph.end(answer, error)

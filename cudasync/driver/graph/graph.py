@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from cudasync.driver.streams.stream import Stream
 
 _RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-# The index, among the answers of cuStreamGetCaptureInfo, of the nodes that precede the next node.
-_LEAVES = 4
+_INVALIDATED = int(driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+# The index, among the results of cuStreamGetCaptureInfo, of the nodes that precede the next node.
+_LEAVES = 3
 # The attribute of a kernel node; and the flag that lets an executable graph use it.
 _PRIORITY = driver.CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_PRIORITY
 _BY_NODE = driver.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.value
@@ -85,6 +86,8 @@ class Graph:
         self._has_priorities = False
         # False from the beginning of a capture until it ends without error.
         self._is_whole = True
+        # True once a call that the driver refused broke a capture. The graph is closed then.
+        self.was_broken = False
 
     @property
     def device(self) -> Device:
@@ -280,9 +283,21 @@ class Graph:
         """A capture into the graph begins: the graph is incomplete until `end`."""
         self._is_whole = False
 
-    def end(self) -> None:
-        """The capture has ended without error."""
-        self._is_whole = True
+    def end(self, answer: Any, cause: BaseException | None = None) -> None:
+        """The capture ends, with this answer of cuStreamEndCapture, and perhaps with an exception.
+
+        If the capture failed, the driver has destroyed the graph, and it counts as closed. Then
+        this raises CudaError, or tells the exception.
+        """
+        if not answer[0]:
+            self._is_whole = cause is None
+            return
+        self.was_broken = int(answer[0]) == _INVALIDATED
+        self._owned.close(_leave)
+        error = failure(answer[0], "cuStreamEndCapture")
+        (cause or error).add_note(f"{error}; the driver has destroyed the graph: build another")
+        if cause is None:
+            raise error
 
     def whole(self) -> Any:
         """The driver's handle. Raises ValueError after a capture that failed."""
@@ -304,7 +319,9 @@ class Graph:
 
         Returns the nodes without successors among these: later nodes come after them. `enqueue` and
         its operands live as long as the graph and its executable graphs. If `enqueue` raises, its
-        nodes stay in the graph, and a later `instantiate()` is a ValueError.
+        nodes stay in the graph, and a later `instantiate()` is a ValueError. If a call in it breaks
+        the capture (a wait for the stream, a launch of an executable graph), the driver destroys
+        the graph: `was_broken` is True, and the graph is closed. A note of the error says so.
         (cuStreamBeginCaptureToGraph, cuStreamEndCapture)
         """
         graph, raw = self._owned.ready(), stream.enter()
@@ -318,14 +335,12 @@ class Graph:
         )
         try:
             enqueue(stream)
-            answer = driver.cuStreamGetCaptureInfo(raw)
-            if answer[0]:
-                raise failure(answer[0], "cuStreamGetCaptureInfo")
-        finally:
-            ended = driver.cuStreamEndCapture(raw)
-        check(ended, "cuStreamEndCapture")
-        self.end()
-        return [GraphNode(self, each) for each in answer[_LEAVES]]
+            found = check(driver.cuStreamGetCaptureInfo(raw), "cuStreamGetCaptureInfo")
+        except BaseException as error:
+            self.end(driver.cuStreamEndCapture(raw), error)
+            raise
+        self.end(driver.cuStreamEndCapture(raw))
+        return [GraphNode(self, each) for each in found[_LEAVES]]
 
     def instantiate(self) -> GraphExec:
         """An executable graph of the present nodes. (cuGraphInstantiate)
@@ -355,7 +370,7 @@ class Graph:
         made._owned = Owned(device.context, raw, destroy, noun="graph", blocking=False)
         made._keeps = list(keeps)
         made._is_whole = True
-        made._has_priorities = False
+        made.was_broken = made._has_priorities = False
         return made
 
     def _part(self, raw: Any) -> Graph:

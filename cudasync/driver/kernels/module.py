@@ -77,7 +77,7 @@ class Module:
     def from_ptx(
         cls, text: str | bytes, *, device: DeviceLike | None = None, file: str = "<ptx>"
     ) -> Self:
-        """Load PTX; errors call the text `file`.
+        """Load PTX; errors call the text `file`. Blocks until the device is idle, as all loading.
 
         Raises PtxError with the place if the text is not PTX that this device can run, CudaError
         for any other failure. (cuModuleLoadDataEx)
@@ -105,7 +105,7 @@ class Module:
         name_expressions: Sequence[str] = (),
         architecture: Architecture | None = None,
     ) -> Self:
-        """Compile CUDA C with NVRTC and load it.
+        """Compile CUDA C with NVRTC and load it. Blocks until the device is idle.
 
         Errors call the text `name`; `options` are NVRTC's ("-DN=4", "--use_fast_math"). NVRTC
         searches `include_dirs` for headers. `name_expressions` are the wanted template instances
@@ -142,7 +142,8 @@ class Module:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, device: DeviceLike | None = None) -> Self:
-        """Load a file: CUDA C, as `from_cuda` does, if its name ends in .cu, else PTX.
+        """Load a file: CUDA C, as `from_cuda` does, if its name ends in .cu, else PTX. Blocks until
+        the device is idle.
 
         Raises FileNotFoundError and other OSErrors, too.
         """
@@ -168,7 +169,8 @@ class Module:
         return self.from_ptx(self.text, device=device, file=self.file)
 
     def on(self, device: DeviceLike) -> Self:
-        """The same text on `device`, loaded there at the first call; itself on its own device.
+        """The same text on `device`, loaded there at the first call, which blocks until that device
+        is idle; itself on its own device.
 
         Each has its own variables: values that a kernel stores are not seen on other devices.
         """
@@ -207,7 +209,8 @@ class Module:
         """The kernel called `name`, the same object each time.
 
         For CUDA C this is the kernel's plain name, if it is unique, or its C++ expression:
-        "scale<float>". A template instance first named here is compiled and loaded now. That needs
+        "scale<float>". A template instance first named here is compiled and loaded now, which
+        blocks until the device is idle. That needs
         a source without variables (else ValueError), because the instance would not share the
         module's variables. `from_cuda(name_expressions=)` takes any source.
 

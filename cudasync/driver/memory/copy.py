@@ -40,8 +40,9 @@ def memcpy_async(
 
     Raises TypeError for other operands; ValueError for different sizes, for memory that is not
     C-contiguous, for a read-only target and for an engine's array that was not handed over to the
-    stream; ClosedError for a closed buffer; all before anything is enqueued. With pageable host
-    memory the driver may wait for the stream.
+    stream; ClosedError for a closed buffer; all before anything is enqueued. The driver waits for
+    the stream if the target is pageable host memory, if a pageable source has more than 64 KiB, and
+    for copies from host memory to host memory, also pinned.
     (cuMemcpyHtoDAsync, cuMemcpyDtoHAsync, cuMemcpyDtoDAsync, cuMemcpyPeerAsync, cuMemcpyAsync)
     """
     place, size, device, is_read_only = memory_of(target, "target", stream)

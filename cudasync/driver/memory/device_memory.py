@@ -9,6 +9,7 @@ from cuda.bindings import driver
 
 from cudasync.driver.probe import LIBRARY, ensure_driver
 from cudasync.driver.result import check
+from cudasync.driver.streams.open_captures import Relaxed
 
 if TYPE_CHECKING:
     from cudasync.driver.context import Context
@@ -52,11 +53,12 @@ def _held_by_pool(ordinal: int) -> int:
     """The reserved but unused bytes of the default pool."""
     kinds = driver.CUmemPool_attribute
     pool = check(driver.cuDeviceGetDefaultMemPool(ordinal), "cuDeviceGetDefaultMemPool")
-    reserved, used = (
-        int(check(driver.cuMemPoolGetAttribute(pool, kind), "cuMemPoolGetAttribute"))
-        for kind in (
-            kinds.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-            kinds.CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+    with Relaxed():
+        reserved, used = (
+            int(check(driver.cuMemPoolGetAttribute(pool, kind), "cuMemPoolGetAttribute"))
+            for kind in (
+                kinds.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                kinds.CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+            )
         )
-    )
     return reserved - used

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.driver.context import here
 from cudasync.driver.probe import forked
 from cudasync.driver.result import failure
+from cudasync.driver.streams.open_captures import Relaxed
 from cudasync.errors import STICKY_CODES, ClosedError
 
 if TYPE_CHECKING:
@@ -97,7 +98,9 @@ class Owned:
         if self.token is not self.context.token or forked():
             return
         self.context.enter()
-        code = (destroy or self._destroy)(value)[0]
+        # Drivers refuse many destructions while a stream is captured, also one of another thread.
+        with Relaxed():
+            code = (destroy or self._destroy)(value)[0]
         if code and int(code) not in STICKY_CODES and int(code) != _DEINITIALIZED:
             raise failure(code, f"destroying a {self._noun}")
 

@@ -1,10 +1,11 @@
 """Floor 1. Stream captures of the program: internal driver calls must not invalidate them.
 
-While a stream is captured, the driver regards some calls as unsafe: a query of any event, frees and
-allocations of memory. It refuses them and invalidates the capture; the modes decide on which
-threads. The library's internal calls do not concern the captured work, so they use relaxed mode, in
-which the thread takes responsibility. That does not cover the captured streams themselves: they are
-not queried, and no event of ours is recorded on them.
+While a stream is captured, the driver regards some calls as unsafe: queries of and waits for any
+event or stream, allocations and frees, the beginning and end of executable graphs. It refuses them
+and invalidates the capture; the modes decide on which threads. The library's internal calls do not
+concern the captured work, so they use relaxed mode, in which the thread takes responsibility. That
+does not cover the captured streams themselves: they are not queried, and no event of ours is
+recorded on them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _NONE = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
 
 
 def exchange(mode: Any) -> Any:
-    """Set the calling thread's mode; return the previous mode. The driver must be initialised.
+    """Set the calling thread's mode; return the previous mode, or None if the driver has ended.
 
     (cuThreadExchangeStreamCaptureMode)
     """
@@ -42,7 +43,8 @@ class Relaxed:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        exchange(self._before)
+        if self._before is not None:
+            exchange(self._before)
 
 
 def is_captured(raw: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.atomic import offer
 from cudasync.driver.device import highest_priority
+from cudasync.driver.streams.open_captures import Relaxed
 from cudasync.engine.device.events import EventPool
 from cudasync.engine.device.stream_group import StreamGroup, may_be_held
 from cudasync.engine.op import OpKind
@@ -170,7 +171,8 @@ class DeviceStreams:
         for timeline in self.timelines:
             if timeline.has_stream:
                 try:
-                    timeline.stream.query()
+                    with Relaxed():
+                        timeline.stream.query()
                 except CudasyncError:
                     return True
                 return False

@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cudasync.driver import Stream
+from cudasync.driver.streams.open_captures import Relaxed
 from cudasync.engine import current
 from cudasync.errors import CudasyncError
 
@@ -178,7 +179,8 @@ class Timeline:
         if self._stream is not None:
             try:
                 # Returns at once, and releases the operands of copies.
-                self._stream.synchronize()
+                with Relaxed():
+                    self._stream.synchronize()
             finally:
                 self._stream.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from helpers.repository.checkout import ROOT
@@ -145,6 +147,45 @@ def test_a_capture_that_fails_leaves_the_stream_as_it_was_and_the_graph_of_no_us
     assert stream.query()
     with pytest.raises(ValueError, match="build a new graph"):
         graph.instantiate()
+
+
+def _waits(executable, on):
+    on.synchronize()
+
+
+def _launches(executable, on):
+    executable.launch(on)
+
+
+@pytest.mark.parametrize("breaks", [_waits, _launches])
+def test_a_call_that_breaks_a_capture_takes_the_graph_along(breaks):
+    graph, stream = cs.Graph(), cs.Stream()
+    executable = cs.Graph().instantiate()
+    with pytest.raises(cs.CudaError, match="CAPTURE_UNSUPPORTED") as error:
+        graph.add_captured(lambda on: breaks(executable, on), stream)
+    assert "has destroyed the graph" in "".join(error.value.__notes__)
+    assert graph.was_broken
+    assert graph.is_closed
+    # Closing destroys nothing twice, and the stream works as before.
+    graph.close()
+    with pytest.raises(ValueError, match="build a new graph"):
+        graph.instantiate()
+    other = cs.Graph()
+    assert other.add_captured(lambda on: None, stream) == []
+    executable.launch(stream)
+    stream.synchronize()
+
+
+def test_a_function_that_hides_a_broken_capture_is_found_at_its_end():
+    graph, stream = cs.Graph(), cs.Stream()
+
+    def hides(on):
+        with suppress(cs.CudaError):
+            on.synchronize()
+
+    with pytest.raises(cs.CudaError, match="CAPTURE_INVALIDATED"):
+        graph.add_captured(hides, stream)
+    assert graph.was_broken
 
 
 def test_misuse_is_said(mix, words):

@@ -27,6 +27,7 @@ from helpers.driver.stream_capture import (
 )
 
 from cudasync.driver import DeviceBuffer, Event, PinnedBuffer, Stream, memcpy_async
+from cudasync.driver.graph import Graph
 from cudasync.driver.memory.in_flight import BATCH_COUNT
 from cudasync.driver.streams import open_captures
 from cudasync.errors import CudaError
@@ -147,9 +148,34 @@ def on_a_stream_that_goes(device, stream):
     return act
 
 
+def on_graphs_and_pools(device, stream):
+    """Executable graphs that are made and closed, memory in the order of another stream."""
+    side, graph = Stream(device), Graph(device)
+    first = DeviceBuffer(64, stream=side)
+    executable = graph.instantiate()
+
+    def act():
+        executable.close()
+        graph.instantiate()
+        graph.instantiate().close()
+        gc.collect()
+        first.close()
+        DeviceBuffer(64, stream=side).close()
+        device.memory()
+
+    return act
+
+
 DOINGS = pytest.mark.parametrize(
     "doing",
-    [of_another, of_a_borrowed, of_the_legacy, on_new_things, on_a_stream_that_goes],
+    [
+        of_another,
+        of_a_borrowed,
+        of_the_legacy,
+        on_new_things,
+        on_a_stream_that_goes,
+        on_graphs_and_pools,
+    ],
     ids=lambda doing: doing.__name__,
 )
 

@@ -25,12 +25,13 @@ from cudasync.errors import CudaError
 
 def test_a_foreign_stream_is_taken_wherever_a_stream_is(device, stream, latch):
     theirs = TheirStream(stream)
-    latch.hold(stream)
     buffer, back = DeviceBuffer(4, device), pinned_empty(4, np.uint8)
     back[:] = 0
+    # A driver loads a module only once the device is idle.
     module = Module.from_ptx(
         ".version 6.4\n.target sm_75\n.address_size 64\n.visible .entry nothing() { ret; }"
     )
+    latch.hold(stream)
     memset_async(buffer, 5, stream=theirs)
     launch(module.kernel("nothing"), grid=1, stream=theirs)
     memcpy_async(back, buffer, stream=theirs)

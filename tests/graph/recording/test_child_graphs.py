@@ -201,6 +201,42 @@ def test_an_executable_is_recorded_as_its_graph_was_and_passes_are_the_outer_one
         step.launch()
 
 
+def test_only_the_op_that_cannot_be_captured_is_left_to_the_engine(x):
+    y = cs.zeros(4, np.int32)
+    buffer = cs.DeviceBuffer(16)
+    by_hand = cs.Graph()
+    by_hand.add_fill(buffer.view(4, np.int32), np.int32(3))
+    executable = by_hand.instantiate()
+    calls = []
+
+    def captured(stream):
+        calls.append("captured")
+        cs.memset_async(y, np.int32(1), stream=stream)
+
+    def waits(stream):
+        calls.append("waits")
+        executable.launch(stream)
+        cs.memcpy_async(y, buffer, stream=stream)
+        stream.synchronize()
+
+    with cs.graph() as g:
+        cs.engine().push(captured, writes=y, device=0)
+        x += y
+        with g.repeat(2):
+            cs.engine().push(waits, writes=y, device=0, name="waits")
+            x *= 2
+        x += y
+    ready = g.instantiate()
+    calls.clear()
+    for _ in range(2):
+        ready.launch().wait()
+    assert calls == ["waits"] * 4
+    expected = np.arange(4)
+    for _ in range(2):
+        expected = 4 * (expected + 1) + 3
+    assert x.numpy().tolist() == expected.tolist()
+
+
 def test_an_executable_of_the_driver_is_a_part_of_the_graph_by_way_of_an_op():
     buffer = cs.DeviceBuffer(16)
     words = buffer.view(4, np.int32)
@@ -211,6 +247,8 @@ def test_an_executable_of_the_driver_is_a_part_of_the_graph_by_way_of_an_op():
     with cs.graph() as g:
         cs.engine().push(executable.launch, writes=words, device=0, name="by hand")
     ready = g.instantiate()
+    # Drivers capture no launch of an executable.
+    assert "cannot capture by hand, so the engine does it" in ready.report()
     found = np.empty(4, np.int32)
     for is_launched in (False, True, True):
         cs.engine().push(clear, writes=words, device=0)

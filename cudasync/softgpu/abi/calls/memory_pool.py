@@ -22,12 +22,15 @@ from cudasync.softgpu.core.memory.memory_pools import PINNED
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.streams.streams import Stream
 
 
 @export("cuMemAllocAsync")
 def cu_mem_alloc_async(machine: Machine, address: int, size: int, stream: int) -> None:
     need(address)
-    put_u64(address, machine.memory.allocate_async(size, machine.streams.get(stream)).start)
+    on = machine.streams.get(stream)
+    _refuse(machine, on, "an allocation")
+    put_u64(address, machine.memory.allocate_async(size, on).start)
 
 
 @export("cuMemAllocFromPoolAsync")
@@ -36,13 +39,22 @@ def cu_mem_alloc_from_pool_async(
 ) -> None:
     need(address)
     found = machine.pools.get(pool)
-    made = machine.memory.allocate_async(size, machine.streams.get(stream), found)
-    put_u64(address, made.start)
+    on = machine.streams.get(stream)
+    _refuse(machine, on, "an allocation")
+    put_u64(address, machine.memory.allocate_async(size, on, found).start)
 
 
 @export("cuMemFreeAsync")
 def cu_mem_free_async(machine: Machine, address: int, stream: int) -> None:
-    machine.memory.free_async(address, machine.streams.get(stream))
+    on = machine.streams.get(stream)
+    _refuse(machine, on, "a free")
+    machine.memory.free_async(address, on)
+
+
+def _refuse(machine: Machine, stream: Stream, what: str) -> None:
+    """In a captured stream the call makes a node; elsewhere it disturbs captures."""
+    if stream.capture is None and machine.graphs.captures.active:
+        machine.graphs.captures.refuse_unsafe(what)
 
 
 @export("cuMemPoolCreate")
@@ -61,6 +73,7 @@ def cu_mem_pool_destroy(machine: Machine, pool: int) -> None:
 @export("cuMemPoolGetAttribute")
 def cu_mem_pool_get_attribute(machine: Machine, pool: int, attribute: int, value: int) -> None:
     found = machine.pools.get(pool)
+    machine.graphs.captures.refuse_unsafe("a question about a pool")
     answer = machine.pools.attribute(found, attribute)
     if found.is_wide(attribute):
         put_u64(value, answer)
@@ -78,7 +91,9 @@ def cu_mem_pool_set_attribute(machine: Machine, pool: int, attribute: int, value
 
 @export("cuMemPoolTrimTo")
 def cu_mem_pool_trim_to(machine: Machine, pool: int, keep: int) -> None:
-    machine.pools.trim(machine.pools.get(pool), keep)
+    found = machine.pools.get(pool)
+    machine.graphs.captures.refuse_unsafe("a trim of a pool")
+    machine.pools.trim(found, keep)
 
 
 @export("cuMemPoolSetAccess")

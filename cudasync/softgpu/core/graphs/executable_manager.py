@@ -59,6 +59,7 @@ class Executables:
                 raise DriverFailure(
                     NOT_SUPPORTED, "kernels cannot launch graphs: launch the graph from the host"
                 )
+            self._machine.graphs.captures.refuse_unsafe("an instantiation")
             self._machine.graphs.captures.refuse_graph(graph, "instantiated")
             if any(len(memory.holders) > 1 for memory in allocated_by(graph)):
                 raise DriverFailure(
@@ -86,11 +87,9 @@ class Executables:
         self._known.remove(handle).release()
 
     def launch(self, executable: GraphExec, stream: Stream) -> None:
-        """Enqueue a launch, or add a child graph if the stream is captured."""
-        capture = stream.capture
-        if isinstance(capture, Capture):
-            capture.add(stream, self._machine.graphs.child(executable.graph))
-            return
+        """Enqueue a launch. A captured stream takes none, in no mode: its capture is invalid."""
+        if isinstance(stream.capture, Capture):
+            stream.capture.refuse(f"a launch of a graph on {stream.name}")
         for context in executable.contexts:
             self._machine.check(context)
         executable.launch(stream)

@@ -227,12 +227,13 @@ class GraphManager:
         self.captures.begin_to(stream, mode, graph, before)
 
     def end_capture(self, stream: Stream) -> Graph:
-        """End a capture and return its graph."""
+        """End a capture and return its graph. A capture that fails takes its graph along, also a
+        graph that existed before, as drivers do; not the body of a node."""
         capture = stream.capture
         try:
             return self.adopt(self.captures.end(stream))
         except DriverFailure:
-            if isinstance(capture, Capture) and capture.is_over and capture.owns_graph:
+            if isinstance(capture, Capture) and capture.is_over and capture.graph.owner is None:
                 self._forget(capture.graph)
                 self.resources.let_go(capture.graph)
                 release_all(taken_from(capture.graph))

@@ -40,6 +40,11 @@ class Place:
         return self.allocation is None
 
     @property
+    def is_on_host(self) -> bool:
+        """True for pageable and pinned memory, not for managed memory."""
+        return self.allocation is None or self.allocation.kind.is_host
+
+    @property
     def is_lost(self) -> bool:
         """True for memory of a failed context that was never allocated, or was freed."""
         allocation = self.allocation

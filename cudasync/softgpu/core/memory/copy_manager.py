@@ -2,14 +2,15 @@
 
 A pageable source is read at the call, a pinned source when the copy executes. So a program that
 reuses a pinned buffer too early gives a wrong result. A copy to pageable memory is done on return,
-as the CUDA driver API says.
+as the CUDA driver API says; so is a copy from host memory to host memory. A large pageable source
+is read once the stream has come there.
 """
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.core.driver_types.result_codes import (
     INVALID_VALUE,
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.memory.box_copies import Box
     from cudasync.softgpu.core.streams.streams import Stream
+
+
+# An H200's driver stages so much pageable memory without a wait for the stream.
+_STAGED_BYTES: Final = 64 << 10
 
 
 class TransferManager:
@@ -81,8 +86,10 @@ class TransferManager:
     ) -> Copy:
         """Enqueue a copy. A pageable source is read now, a pinned source when the copy executes.
 
-        A copy to pageable memory is done on return, as the CUDA driver API says. In a copy between
-        peers, each device accesses its own end, so the stream's device needs no access to pools.
+        Blocks until the copy is done if its target is pageable, or both its ends are on the host;
+        until earlier work of the stream is done if its source is large and pageable. In a copy
+        between peers, each device accesses its own end, so the stream's device needs no access to
+        pools.
         """
         return self.copy_rows(
             stream,
@@ -116,7 +123,12 @@ class TransferManager:
         captured = stream.capture is not None
         if captured:
             self.check_recorded(target, source)
-        if source.is_pageable and size_bytes and rows and not captured:
+        # Written out, because each copy comes here.
+        there, here = target.allocation, source.allocation
+        is_done = there is None or (there.kind.is_host and (here is None or here.kind.is_host))
+        if here is None and size_bytes and rows and not captured:
+            if size_bytes * rows > _STAGED_BYTES and not is_done:
+                self._streams.come_to(stream)
             staged = ctypes.create_string_buffer(size_bytes * rows)
             start = ctypes.addressof(staged)
             lengths, pitches = (1, rows, size_bytes), ((0, size_bytes), (0, source_pitch))
@@ -132,7 +144,7 @@ class TransferManager:
             source_pitch=source_pitch,
         )
         self._executor.enqueue(command)
-        if target.is_pageable and not captured:
+        if is_done and not captured:
             self._streams.finish(command)
         return command
 
@@ -148,7 +160,7 @@ class TransferManager:
     ) -> BoxCopy:
         """Enqueue a copy of a box; its source is read at the call, or when the copy executes.
 
-        A copy to pageable memory is done on return.
+        A copy to pageable memory, or within the host's memory, is done on return.
         """
         if not is_peer:
             self.check_access(stream.context, target, source)
@@ -164,7 +176,8 @@ class TransferManager:
             box, source = replace(box, source=compact), there
         command = BoxCopy(stream, box, target, source)
         self._executor.enqueue(command)
-        if target.is_pageable and box.size_bytes and not captured:
+        is_done = target.is_pageable or (target.is_on_host and source.is_on_host)
+        if is_done and box.size_bytes and not captured:
             self._streams.finish(command)
         return command
 

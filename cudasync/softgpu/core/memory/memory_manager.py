@@ -169,12 +169,10 @@ class MemoryManager:
 
     def allocate_device(self, size_bytes: int) -> Allocation:
         """cuMemAlloc."""
-        self._machine.graphs.captures.refuse_unsafe("an allocation")
         return self.allocate(self._machine.context().device.memory, size_bytes, MemoryKind.DEVICE)
 
     def allocate_host(self, size_bytes: int, kind: MemoryKind, flags: int = 0) -> Allocation:
         """cuMemHostAlloc, cuMemAllocManaged."""
-        self._machine.graphs.captures.refuse_unsafe("an allocation")
         made = self.allocate(self._host, size_bytes, kind)
         made.flags = flags
         return made
@@ -239,7 +237,6 @@ class MemoryManager:
             return
         if self._executor.deferred.put_off(lambda: self._free_start(address, host=host)):
             return
-        self._machine.graphs.captures.refuse_unsafe("a free")
         self._machine.context()
         allocation = self._owned(address)
         if allocation.kind not in (_FREED_AS_HOST if host else _FREED_AS_DEVICE):

@@ -130,9 +130,11 @@ class ModuleManager:
     # Loading
 
     def load(self, image: bytes) -> Module:
-        """Load PTX, or a fat binary with PTX, into the current context."""
+        """Load PTX, or a fat binary with PTX, into the current context, once it is idle."""
         context = self._machine.context()
         text, compiled = self._translate(image)
+        # As on an H200: a program that releases running work only after a load hangs there.
+        self._machine.streams.synchronize_context(context)
         return self._enter(context, text, compiled)
 
     def load_library(self, image: bytes) -> Library:

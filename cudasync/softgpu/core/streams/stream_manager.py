@@ -162,6 +162,9 @@ class StreamManager:
         """True if all work enqueued so far is done; if not, the call makes some progress."""
         if stream.capture is not None:
             stream.capture.refuse(f"a query of {stream.name}")
+        captures = self._machine.graphs.captures
+        if captures.active:
+            captures.refuse_unsafe("a query of a stream")
         if stream.is_legacy:
             done = all(self._executor.query(command) for command in self._ends(stream))
         else:
@@ -178,8 +181,15 @@ class StreamManager:
         """Wait for all work enqueued so far."""
         if stream.capture is not None:
             stream.capture.refuse(f"a wait for {stream.name}")
+        captures = self._machine.graphs.captures
+        if captures.active:
+            captures.refuse_unsafe("a wait for a stream")
         self._wait(self._ends(stream), stream.context)
         self._executor.see(stream.floor_us)
+
+    def come_to(self, stream: Stream) -> None:
+        """Wait for all work enqueued so far, on behalf of a call that then enqueues more."""
+        self._wait(self._ends(stream), stream.context)
 
     def synchronize_context(self, context: Context, green: GreenContext | None = None) -> None:
         """Wait for the work of all streams of a context, or of its green context."""
