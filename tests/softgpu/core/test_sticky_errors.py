@@ -90,8 +90,13 @@ def test_the_first_fault_is_the_one_that_is_told():
     ok(d.cuCtxSetCurrent(contexts[0]))
     ok(d.cuDevicePrimaryCtxReset(0))
     memory = ok(d.cuMemAlloc(64))
-    ok(set_word(int(memory) + 1, 1))  # Misaligned, and behind it an illegal address.
-    set_word(8, 1)  # Refused if the first is known by now.
+    kernel = ok(d.cuModuleGetFunction(ok(d.cuModuleLoadData(PTX)), b"set"))
+
+    def launch(address):
+        return d.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, 0, ((address, 1), words[1]), 0)
+
+    ok(launch(int(memory) + 1))  # Misaligned, and behind it an illegal address.
+    launch(8)  # Refused if the first is known by now.
     print(first, code(d.cuCtxSynchronize()), code(d.cuCtxSynchronize()), code(d.cuMemAlloc(4)))
     """
     out = run_driver(FAULT + textwrap.dedent(program)).splitlines()
