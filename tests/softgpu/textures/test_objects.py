@@ -101,13 +101,18 @@ def test_what_no_texture_can_be_read_by_is_refused(context):
     assert "normalised" in refused(mipmap, Texture(levels))
 
 
-def launch(handle, stream=0, *, count=1):
-    """Enqueue a kernel that fetches; return the line of its fetch and the address of its
-    results."""
+def fetching():
+    """A kernel that fetches, and the line of its fetch."""
     text = texture_objects.kernel_text(FETCH)
     line = text.splitlines().index(f"    {FETCH}") + 1
     module = ok(driver.cuModuleLoadData(text.encode()))
-    function = ok(driver.cuModuleGetFunction(module, b"fetch"))
+    return ok(driver.cuModuleGetFunction(module, b"fetch")), line
+
+
+def launch(handle, stream=0, *, count=1, kernel=None):
+    """Enqueue a kernel that fetches; return the line of its fetch and the address of its
+    results."""
+    function, line = kernel or fetching()
     memory = int(ok(driver.cuMemAlloc(128)))
     ok(driver.cuMemsetD8(memory, 0, 128))
     arguments = np.array([memory, int(handle), memory + 64], np.uint64)
@@ -164,8 +169,10 @@ def test_a_texture_reads_what_the_array_holds_when_the_kernel_runs(context):
     array = texture_objects.array_of(RAW, 2)
     of = texture_objects.array_resource(array)
     handle = ok(driver.cuTexObjectCreate(of, texture_objects.sampling_of(PLAIN), None))
+    # A driver loads a module only once the device is idle.
+    kernel = fetching()
     with held(stream):
-        _, memory = launch(handle, stream)
+        _, memory = launch(handle, stream, kernel=kernel)
         texture_objects.upload(array, np.full_like(RAW, 255))
     found = np.zeros(4, np.float32)
     ok(driver.cuMemcpyDtoHAsync(found.ctypes.data, memory, 16, stream))
