@@ -1,6 +1,6 @@
-"""The communicator between GPUs, without a GPU: refusals, and calls compared with a reference.
+"""The communicator between GPUs: refusals, and calls compared with a reference, without a GPU.
 
-NCCL itself is not tested here. One rank of NCCL needs a GPU, and several ranks need as many GPUs.
+NCCL itself is tested with as many ranks as there are GPUs, and not at all without one.
 """
 
 from __future__ import annotations
@@ -89,6 +89,11 @@ def test_any_program_gives_what_numpy_gives(nccl, size):
     comm, reference = nccl(size=size)
     assert comm.ranks == tuple(range(size))
 
+    check_programs(comm, size)
+    assert "abort" not in reference.told
+
+
+def check_programs(comm, size):
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(programs())
     def check(program):
@@ -101,7 +106,17 @@ def test_any_program_gives_what_numpy_gives(nccl, size):
         raise_unless_same(results(rows), expected(program, size))
 
     check()
-    assert "abort" not in reference.told
+
+
+def test_nccl_itself_gives_what_numpy_gives(monkeypatch):
+    for launcher in initialisation._LAUNCHERS:
+        monkeypatch.delenv(launcher, raising=False)
+    try:
+        nccl_library.library()
+    except cs.distributed.BackendUnavailable as error:
+        pytest.skip(f"no such device: {error}")
+    with cs.distributed.init("nccl", timeout=PATIENCE_S) as comm:
+        check_programs(comm, cs.device_count())
 
 
 @pytest.mark.lazy
