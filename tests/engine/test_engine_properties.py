@@ -96,6 +96,7 @@ def test_a_fault_crosses_devices_along_data_and_only_so(program, setting, is_ser
     assert not found, "\n".join([*found, replay_line(program, setting)])
 
 
+@pytest.mark.loses_device
 @share(0.5)
 @given(computing_faults(), settings(), st.booleans())
 def test_a_lost_device_harms_no_reduction_or_product_elsewhere(program, setting, is_serial):
