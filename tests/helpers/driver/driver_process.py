@@ -42,9 +42,11 @@ PTX = b'''.version 6.4
     ret;
 }}
 '''
-def set_word(address, value, on=None):
-    module = ok(d.cuModuleLoadData(PTX))
-    kernel = ok(d.cuModuleGetFunction(module, b"set"))
+def load_set_word():
+    # A load waits for the device, so it comes before a stream is held.
+    return ok(d.cuModuleGetFunction(ok(d.cuModuleLoadData(PTX)), b"set"))
+def set_word(address, value, on=None, kernel=None):
+    kernel = kernel or load_set_word()
     arguments = ((int(address), value), (ctypes.c_void_p, ctypes.c_uint))
     return d.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, on or 0, arguments, 0)
 """

@@ -191,11 +191,12 @@ def test_a_process_ends_cleanly_with_work_of_every_kind_in_flight():
     program = """
     word = ok(d.cuMemHostAlloc(64, 0))
     memory = ok(d.cuMemAlloc(1 << 20))
+    kernel = load_set_word()
     ctypes.memset(int(word), 0, 64)
     held = ok(d.cuStreamCreate(1))
     ok(d.cuStreamWaitValue32(held, int(word), 1, 0))
     ok(d.cuMemsetD8Async(memory, 1, 1 << 20, held))
-    ok(set_word(memory, 5, held))
+    ok(set_word(memory, 5, held, kernel))
     ok(d.cuMemFreeAsync(ok(d.cuMemAllocAsync(64, held)), held))
     note = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: print("never"))
     ok(d.cuLaunchHostFunc(held, ctypes.cast(note, ctypes.c_void_p).value, 0))
