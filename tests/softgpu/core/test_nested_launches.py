@@ -78,9 +78,7 @@ class Run:
     def launch(self, name, stream=0):
         function = self.module.functions[name]
         parameters = self.words.start.to_bytes(8, "little")
-        launch(
-            self.machine, function, self.streams[stream], (1, 1, 1), (1, 1, 1), 0, parameters
-        )
+        launch(self.machine, function, self.streams[stream], (1, 1, 1), (1, 1, 1), 0, parameters)
 
     def finish(self):
         tails = [each.tail for each in self.streams if each.tail is not None]
