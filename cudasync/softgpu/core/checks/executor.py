@@ -138,14 +138,40 @@ class CheckingExecutor(Executor):
     def _did(self, command: Command) -> None:
         has_waited = command in self.waited
         self.waited.discard(command)
+        # The accesses of a launch with grids below it were noted when its blocks were over.
+        is_noted = isinstance(command, KernelLaunch) and command.launched_grids
+        if not is_noted:
+            self._joins(command, has_waited=has_waited)
+        self.order.done(command)
+        if not is_noted:
+            self._note_accesses(command)
+
+    def _joins(self, command: Command, *, has_waited: bool) -> None:
         if has_waited or isinstance(command, WaitValue):
             self.order.joins(command, self.checked.writers(strong_reads(command)))
-        self.order.done(command)
+
+    def _note_accesses(self, command: Command) -> None:
         if not isinstance(command, WaitValue):
             self.checked.command(command, command.stamp, done_by(command))
         if isinstance(command, KernelLaunch):
             self.checked.windows(command, early_reads(command))
             self._tell_of(command)
+
+    # A grid that a thread launched has the stamp of the host's launch, so it comes after whatever
+    # that launch and earlier grids below it have done.
+
+    def begins_grid(self, grid: KernelLaunch) -> None:
+        command = self._executing
+        assert command is not None, "only an executing launch has grids below it"
+        grid.stamp = command.stamp
+        if self.watching is not None:
+            with self.lock:
+                self.watching.watch(grid)
+
+    def ends_grid(self, grid: KernelLaunch) -> None:
+        with self.lock:
+            self._joins(grid, has_waited=self._executing in self.waited)
+            self._note_accesses(grid)
 
     def _tell_of(self, command: KernelLaunch) -> None:
         """Report threads of the launch that missed each other."""

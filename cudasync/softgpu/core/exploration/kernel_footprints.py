@@ -46,6 +46,9 @@ class Watch:
     def failure(self, _function: Function) -> DriverFailure | None:
         return None
 
+    def of_grid_below(self, _parameters: bytes) -> None:
+        """A check chooses the twin when the grid begins; an exploration does without."""
+
     def touched(self) -> Touched:
         record = self.recording
         indices = range(record.count)

@@ -37,6 +37,9 @@ class Watcher(Protocol):
     def touched(self) -> Touched | None:
         """All memory that the launch has touched; None if unknown."""
 
+    def of_grid_below(self, parameters: bytes) -> Watcher | None:
+        """The watcher of a grid that a thread launched; None if none is needed, or not yet."""
+
 
 class Expectation:
     """The declared accesses of one launch, and the recording of its real ones."""
@@ -68,6 +71,10 @@ class Expectation:
 
     def touched(self) -> None:
         """Unknown: allowed accesses were not recorded."""
+
+    def of_grid_below(self, parameters: bytes) -> Expectation:
+        """The grid belongs to the same op, which has declared the grid's accesses, too."""
+        return Expectation(self._machine, self._declaration, parameters)
 
     def failure(self, function: Function) -> DriverFailure | None:
         """The first undeclared access, by arguments, then by address."""

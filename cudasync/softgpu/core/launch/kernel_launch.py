@@ -27,6 +27,7 @@ from cudasync.softgpu.core.driver_types.result_codes import (
 from cudasync.softgpu.core.driver_types.virtual_clock import kernel_us
 from cudasync.softgpu.core.launch.device_printf import drain
 from cudasync.softgpu.core.launch.fault_report import failure_of
+from cudasync.softgpu.core.launch.nested_launches import NestedLaunches
 from cudasync.softgpu.core.streams.commands import NO_COMMANDS, Command, Step
 from cudasync.softgpu.interface.launch import AllocationSnapshot, Launch, OutcomeKind
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.softgpu.core.launch.declared_accesses import Watcher
+    from cudasync.softgpu.core.launch.launch_pool import DeviceLaunch, LaunchPool
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.modules.modules import Function
     from cudasync.softgpu.core.streams.commands import Touched
@@ -73,7 +75,10 @@ class Plan:
 class KernelLaunch(Command):
     """cuLaunchKernel."""
 
-    __slots__ = ("execution", "expectation", "parameters", "plan", "stop_reason", "workspace")
+    __slots__ = (
+        "below", "execution", "expectation", "parameters", "plan", "pool", "stop_reason",
+        "workspace",
+    )  # fmt: skip
 
     # For a launch by a graph node: the node's number, in the order of adding.
     graph_node: int | None = None
@@ -101,12 +106,27 @@ class KernelLaunch(Command):
         # The grid's barrier, as in the headers of cooperative groups: two words, of which the
         # second counts; %envreg1 and %envreg2 hold their address.
         self.workspace = _Workspace(ctypes.sizeof(_Workspace)) if is_cooperative else None
+        # The launches by this grid's threads, if the module's kernels launch kernels.
+        self.pool: LaunchPool | None = None
+        self.below: NestedLaunches | None = None
 
     @property
     def function(self) -> Function:
         return self.plan.function
 
     def run(self) -> Step:
+        below = self.below
+        if below is None or not below.has_begun:
+            step = self.run_grid()
+            if step is not Step.DONE or self.pool is None:
+                return step
+            below = self.below
+            assert below is not None, "a grid with a pool may have grids below it"
+            below.begin()
+        return below.run()
+
+    def run_grid(self) -> Step:
+        """Run the blocks of the grid, without the grids that they launch."""
         execution, expectation = self.execution or self.start(), self.expectation
         outcome = execution.run()
         if self.function.module.output is not None:
@@ -135,6 +155,16 @@ class KernelLaunch(Command):
         expectation, plan = self.expectation, self.plan
         allocations = plan.machine.memory.snapshot(self.stream.context)
         recording = expectation.begin(allocations) if expectation is not None else None
+        symbols = plan.function.module.symbols
+        launchable = plan.function.module.launchable
+        if launchable is not None and self.function.name in launchable.launching:
+            self.below = self.below or NestedLaunches(self, launchable)
+            pool = self.pool = self.below.pool(plan.grid, plan.block)
+            place = launchable.symbol
+            symbols = (*symbols[:place], pool.address, *symbols[place + 1 :])
+            allocations = AllocationSnapshot(
+                [*allocations.ranges(), (pool.address, pool.address + pool.size)]
+            )
         address = 0
         if self.workspace is not None:
             address = ctypes.addressof(self.workspace)
@@ -145,7 +175,7 @@ class KernelLaunch(Command):
             plan.block,
             plan.dynamic_shared_bytes,
             self.parameters,
-            plan.function.module.symbols,
+            symbols,
             allocations,
             plan.machine.budget,
             recording,
@@ -163,26 +193,57 @@ class KernelLaunch(Command):
                 INVALID_PTX, f"kernel {self.function.name} cannot be compiled: {problem}"
             ) from problem
 
+    def grid_below(self, function: Function, launch: DeviceLaunch) -> KernelLaunch:
+        """A grid that a thread of this launch has launched, to be run with `run_grid`."""
+        plan = self.plan
+        of_grid = Plan(plan.machine, function, launch.grid, launch.block, launch.shared_bytes)
+        grid = KernelLaunch(
+            self.stream, of_grid, launch.parameters[: function.kernel.parameter_size]
+        )
+        grid.below = self.below
+        grid.stop_reason = self.stop_reason
+        if self.expectation is not None:
+            grid.expectation = self.expectation.of_grid_below(grid.parameters)
+        return grid
+
     @property
-    def cost_us(self) -> float:
+    def own_cost_us(self) -> float:
+        """The time of the grid, without the grids that it launches."""
         x, y, z = self.plan.grid
         block = self.plan.block
         return kernel_us(x * y * z * block[0] * block[1] * block[2])
 
+    @property
+    def cost_us(self) -> float:
+        return self.own_cost_us + (self.below.cost_us if self.below is not None else 0.0)
+
+    @property
+    def launched_grids(self) -> bool:
+        """Whether threads of the grid have launched grids, and its blocks are over."""
+        return self.below is not None and self.below.has_launched
+
     def touched(self) -> Touched | None:
+        if self.launched_grids:
+            return None
         return self.expectation.touched() if self.expectation is not None else None
 
     def describe(self) -> str:
         return f"kernel {self.function.name}"
 
-    def stop(self, reason: str) -> None:
+    def stop_grid(self, reason: str) -> None:
+        """Stop the blocks of the grid, if they run."""
         self.stop_reason = self.stop_reason or reason
         execution = self.execution
         if execution is not None:
             execution.stop()
 
+    def stop(self, reason: str) -> None:
+        self.stop_grid(reason)
+        if self.below is not None:
+            self.below.stop(reason)
+
     def dropped(self) -> None:
-        self.execution = None
+        self.execution = self.below = self.pool = None
 
 
 class NodeLaunch(KernelLaunch):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
 from cudasync.ptx.parsing.lexer import decode, split
-from cudasync.softgpu.core.linking.device_runtime import PROVIDED, RUNTIME_PTX
+from cudasync.softgpu.core.linking.device_library import library_texts
 from cudasync.softgpu.core.linking.ptx_statements import Statement, Strength, statements
 
 if TYPE_CHECKING:
@@ -48,9 +48,8 @@ def link(texts: Sequence[tuple[str, bytes]], *, runtime: bool = False) -> bytes:
     """
     inputs = [_read(name, text) for name, text in texts]
     if runtime:
-        wanted = {name for i in inputs for s in i.statements for name in s.names}
-        if not wanted.isdisjoint(PROVIDED):
-            inputs.append(_read("libcudadevrt", RUNTIME_PTX.encode()))
+        texts_of_library = library_texts(_unmet(inputs))
+        inputs += [_read("libcudadevrt", text.encode()) for text in texts_of_library]
     if len(inputs) == 1 and not _undefined(inputs, {}):
         return texts[0][1].rstrip(b"\0")
     chosen = _choose(inputs)
@@ -68,6 +67,19 @@ def _read(name: str, text: bytes) -> _Input:
     parse(text, name)  # Refuses invalid PTX, with the line.
     source = split(decode(text, name), name)
     return _Input(name, source, list(statements(source.words)))
+
+
+def _unmet(inputs: Sequence[_Input]) -> set[str]:
+    """The names that texts declare, and none defines."""
+    declared: set[str] = set()
+    defined: set[str] = set()
+    for module in inputs:
+        for statement in module.statements:
+            is_declared = statement.strength is Strength.DECLARED
+            (declared if is_declared and not statement.is_local else defined).update(
+                statement.names
+            )
+    return declared - defined
 
 
 def _header(inputs: Sequence[_Input]) -> str:

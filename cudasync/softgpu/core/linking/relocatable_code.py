@@ -2,7 +2,7 @@
 
 Each source file of such a program has a fat binary of its own, which may refer to functions and
 variables of the others. NVIDIA's device runtime is one more of these fat binaries. It is machine
-code, and `device_runtime` stands in for it.
+code, and `device_library` stands in for it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cudasync.softgpu.core.driver_types.result_codes import (
 from cudasync.softgpu.core.fat_binaries.container import entries_of
 from cudasync.softgpu.core.fat_binaries.decompression import payload_of
 from cudasync.softgpu.core.fat_binaries.selection import select_ptx
+from cudasync.softgpu.core.linking.device_library import called
 from cudasync.softgpu.core.linking.device_runtime import LIBRARY_MARK
 from cudasync.softgpu.core.linking.merge import LinkError, link
 
@@ -28,15 +29,14 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.core.driver_types.compute_capability import Capability
 
-# Functions by which a kernel launches another one, of either version of the interface.
-_LAUNCHES: Final = re.compile(r"'((?:__cudaCDP2|cuda)(?:LaunchDevice|GetParameterBuffer)\w*)'")
+_UNDEFINED: Final = re.compile(r"Undefined reference to '(\w+)'")
 
 
 def link_objects(containers: Sequence[bytes], capability: Capability) -> bytes:
     """The PTX for a device from the fat binaries of all source files, linked.
 
-    NO_BINARY_FOR_GPU if a file has no PTX, or if kernels launch kernels; INVALID_PTX if a name is
-    not defined, or is defined twice.
+    NO_BINARY_FOR_GPU if a file has no PTX, or if device code calls what is missing here;
+    INVALID_PTX if a name is not defined, or is defined twice.
     """
     texts = [
         (f"source file {number}", select_ptx(container, capability))
@@ -64,11 +64,11 @@ def _is_device_runtime(container: bytes) -> bool:
 
 
 def _refusal(problem: str) -> DriverFailure:
-    launches = _LAUNCHES.search(problem)
-    if launches:
+    calls = sorted({name for each in _UNDEFINED.findall(problem) if (name := called(each))})
+    if calls:
         return DriverFailure(
             NO_BINARY_FOR_GPU,
-            f"the program's kernels launch kernels ({launches[1]}), which the software GPU does "
-            "not do: launch them from the host",
+            f"the program's device code calls {', '.join(calls)}, which the software GPU does "
+            "not have in device code: call it from the host",
         )
     return DriverFailure(INVALID_PTX, f"nvlink {problem}".replace("\n", "; "))

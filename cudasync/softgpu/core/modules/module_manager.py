@@ -97,7 +97,7 @@ class ModuleManager:
         if isinstance(found, Function):
             return found
         if isinstance(found, RefusedFunction):
-            raise _refusal(found.problem)
+            raise refusal(found.problem)
         return self._function_in(found, context or self._machine.context())
 
     def entry(self, handle: int) -> Function | RefusedFunction:
@@ -170,7 +170,7 @@ class ModuleManager:
             try:
                 found = self._kept(image) or self._compiled_now(image)
             except PtxError as problem:
-                raise _refusal(problem) from problem
+                raise refusal(problem) from problem
             except DriverFailure:
                 raise
             except Exception as problem:
@@ -268,14 +268,14 @@ class ModuleManager:
         function = module.functions.get(name)
         if function is None:
             if name in module.refused:
-                raise _refusal(module.refused[name].problem)
+                raise refusal(module.refused[name].problem)
             raise _absent(f"the module has no kernel {name!r}", module.compiled)
         return function
 
     def find_kernel(self, library: Library, name: str) -> LibraryKernel:
         """The kernel called `name`; DriverFailure if there is none, or it cannot run here."""
         if name in library.compiled.refused:
-            raise _refusal(library.compiled.refused[name])
+            raise refusal(library.compiled.refused[name])
         kernel = library.kernels.get(name)
         if kernel is None:
             raise _absent(f"the library has no kernel {name!r}", library.compiled)
@@ -343,7 +343,8 @@ def _absent(problem: str, compiled: CompiledModule) -> DriverFailure:
     return DriverFailure(NOT_FOUND, f"{problem}: it has {listed or 'none'}{more}")
 
 
-def _refusal(problem: PtxError) -> DriverFailure:
+def refusal(problem: PtxError) -> DriverFailure:
+    """The failure of a use of what cannot run here."""
     code = NOT_SUPPORTED if isinstance(problem, NotSupportedError) else INVALID_PTX
     return DriverFailure(code, _log_line(problem))
 

@@ -14,7 +14,9 @@ from cudasync.ptx.ir import Float, Integer, SymbolAddress
 from cudasync.softgpu.core.driver_types.device_limits import MAX_SHARED_BYTES
 from cudasync.softgpu.core.driver_types.handles import new_handle
 from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.modules.launchable import Launchable
 from cudasync.softgpu.core.modules.parameter_packing import Packing
+from cudasync.softgpu.interface import pending_launches
 from cudasync.softgpu.interface.printf_buffer import VARIABLE
 
 if TYPE_CHECKING:
@@ -115,6 +117,7 @@ class Module:
         "context",
         "functions",
         "handle",
+        "launchable",
         "output",
         "refused",
         "symbols",
@@ -141,6 +144,8 @@ class Module:
         self.refused = {
             name: RefusedFunction(self, name, problem) for name, problem in compiled.refused.items()
         }
+        # What its kernels may launch, if any kernel launches kernels.
+        self.launchable = Launchable(self) if pending_launches.VARIABLE in variables else None
 
     @property
     def source(self) -> ir.Module:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch
     from cudasync.softgpu.core.scheduling.scheduler import Scheduler
     from cudasync.softgpu.core.streams.commands import Command
 
@@ -258,6 +259,15 @@ class Executor(Chains):
         if step is Step.ELSEWHERE:
             self._changed.wait_for(lambda: command.is_done, _GRACE_S)
         return step
+
+    def begins_grid(self, grid: KernelLaunch) -> None:
+        """Called before a grid runs that a thread of the executing launch has launched."""
+
+    def ends_grid(self, grid: KernelLaunch) -> None:
+        """Called when the blocks of such a grid are over; first for the executing launch itself.
+
+        Neither is called for a launch whose threads launch nothing. The lock is not held.
+        """
 
     def _rescue(self, left: Iterable[Command]) -> bool:
         """Repair bookkeeping that interrupts left undone; False if nothing was undone."""

@@ -255,13 +255,17 @@ class ThreadedExecutor(Executor):
     def _attempt(self, command: Command) -> Step:
         if not isinstance(command, KernelLaunch):
             return command.run()
-        if command.execution is None:
+        if command.execution is None and not command.launched_grids:
             with self._one_starts:
                 command.start()
         if command.function.module.output is None:
             return command.run()
         with self._one_prints:
             return command.run()
+
+    def begins_grid(self, grid: KernelLaunch) -> None:
+        with self._one_starts:
+            grid.start()
 
     def _finish(self, command: Command) -> None:
         # The command ends now, whatever its cost by the virtual clock.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Address, Integer, Label, Register, Symbol, SymbolAddress, Vector
 from cudasync.ptx.types import ScalarType
+from cudasync.softgpu.interface.function_addresses import FIRST, address_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from cudasync.softgpu.expansion.rewriter import Parts
 
 T = ScalarType
-# User space ends far below: no allocation ever lies here.
-_FIRST = 1 << 62
-_DISTANCE = 16
 
 
 class Targets:
@@ -33,7 +31,7 @@ class Targets:
     def __init__(self, module: Module) -> None:
         self._functions = {each.name: each for each in module.functions}
         self.addresses = {
-            each.name: _FIRST + _DISTANCE * index for index, each in enumerate(module.functions)
+            each.name: address_of(index) for index, each in enumerate(module.functions)
         }
         self._taken = {
             value.symbol
@@ -106,7 +104,7 @@ class Targets:
             operands = (results, Symbol(target.name), arguments)
             parts.emit_under(taken, "call", operands)
             left = parts.compute("and.pred", left, parts.compute("not.pred", is_it))
-        astray = parts.compute("or.b64", where, Integer(_FIRST))
+        astray = parts.compute("or.b64", where, Integer(FIRST))
         byte = parts.register(T.B32)
         parts.emit_under(left, "ld.u8", (byte, Address(astray)))
 
