@@ -11,25 +11,25 @@ _DECLARATIONS = """
     .param .b32 shared);
 .extern .func (.param .b32 status) cudaLaunchDeviceV2(.param .b64 buffer, .param .b64 stream);
 """
-# Launches one thread of kernel %k, with the argument %a, in the stream %s, if there is room.
+# Launches one block of kernel %k, with the argument %a, in the stream %s, if there is room.
 _LAUNCH = """
-    {
+    {{
     .param .b64 function; .param .align 4 .b8 grid[12]; .param .align 4 .b8 block[12];
     .param .b32 shared; .param .b64 buffer;
     st.param.b64 [function], %k; st.param.b32 [shared], 0;
     st.param.b32 [grid], 1; st.param.b32 [grid+4], 1; st.param.b32 [grid+8], 1;
-    st.param.b32 [block], 1; st.param.b32 [block+4], 1; st.param.b32 [block+8], 1;
+    st.param.b32 [block], {threads}; st.param.b32 [block+4], 1; st.param.b32 [block+8], 1;
     call (buffer), cudaGetParameterBufferV2, (function, grid, block, shared);
     ld.param.b64 %b, [buffer];
-    }
+    }}
     setp.ne.u64 %p, %b, 0;
     @%p st.u64 [%b], %a;
-    {
+    {{
     .param .b64 buffer; .param .b64 stream; .param .b32 status;
     st.param.b64 [buffer], %b; st.param.b64 [stream], %s;
     @%p call (status), cudaLaunchDeviceV2, (buffer, stream);
     @%p ld.param.b32 %r, [status];
-    }
+    }}
 """
 _KERNEL = """
 .visible .entry {name}(.param .u64 words)
@@ -44,9 +44,10 @@ _KERNEL = """
 """
 
 
-def launches(kernel: str, stream: int = 0) -> str:
-    """PTX of a launch of `kernel` with the words of the launching kernel."""
-    return f"    mov.u64 %k, {kernel};\n    mov.u64 %s, {stream};{_LAUNCH}"
+def launches(kernel: str, stream: int = 0, threads: int = 1) -> str:
+    """PTX of a launch of a block of `kernel`, with the address in %a."""
+    launch = _LAUNCH.format(threads=threads)
+    return f"    mov.u64 %k, {kernel};\n    mov.u64 %s, {stream};{launch}"
 
 
 def notes(word: int) -> str:

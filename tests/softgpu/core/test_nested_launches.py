@@ -11,13 +11,15 @@ from helpers.lowering.nested_launches import launches, notes, program
 
 import cudasync as cs
 from cudasync.softgpu import jit, oracle
+from cudasync.softgpu.core.checks.executor import CheckingExecutor
 from cudasync.softgpu.core.driver_types.result_codes import ILLEGAL_ADDRESS, DriverFailure
 from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch, launch
 from cudasync.softgpu.core.machine import Machine
+from cudasync.softgpu.core.scheduling.executor import Executor
 from cudasync.softgpu.core.streams.commands import Step
 from cudasync.testing import check, explore
 
-WORDS = 64
+WORDS = 512
 TAIL, FIRE = 3, 4
 
 # The parent launches, waits for word 1, and then writes word 2, which the child copies to word 3.
@@ -61,6 +63,28 @@ STRAY = program(
     parent=launches("stray"),
     after=notes(5),
 )
+# Every other thread of each block launches, with the address of its own number from word 256 on.
+MANY = program(
+    notes_own="""
+    ld.global.u32 %v, [%a];
+    mov.u32 %r, 4; mul.lo.u32 %w, %v, %r; cvt.u64.u32 %b, %w; sub.u64 %a, %a, %b;
+    sub.u64 %a, %a, 1024;
+    atom.global.add.u32 %r, [%a], 1;
+    mad.wide.u32 %b, %r, 4, %a;
+    st.global.u32 [%b+32], %v;""",
+    parent="""
+    mov.u32 %r, %ctaid.x; mov.u32 %v, %ntid.x; mov.u32 %w, %tid.x;
+    mad.lo.u32 %v, %r, %v, %w;
+    mad.wide.u32 %a, %v, 4, %a; add.u64 %a, %a, 1024;
+    st.global.u32 [%a], %v;
+    and.b32 %w, %w, 1;
+    setp.eq.u32 %p, %w, 0;
+    @%p ret;"""
+    + launches("notes_own"),
+)
+RACES = program(
+    racing="mov.u32 %v, %tid.x; st.global.u32 [%a+12], %v;", parent=launches("racing", 0, 2)
+)
 both = pytest.mark.parametrize("room", [jit, oracle], ids=["jit", "oracle"])
 
 
@@ -75,10 +99,12 @@ class Run:
         ctypes.memset(self.words.start, 0, 4 * WORDS)
         self.streams = [machine.streams.create(1) for _ in range(2)]
 
-    def launch(self, name, stream=0):
+    def launch(self, name, stream=0, shape=(1, 1)):
         function = self.module.functions[name]
         parameters = self.words.start.to_bytes(8, "little")
-        launch(self.machine, function, self.streams[stream], (1, 1, 1), (1, 1, 1), 0, parameters)
+        (blocks, threads), stream = shape, self.streams[stream]
+        grid, block = (blocks, 1, 1), (threads, 1, 1)
+        launch(self.machine, function, stream, grid, block, 0, parameters)
 
     def finish(self):
         tails = [each.tail for each in self.streams if each.tail is not None]
@@ -133,6 +159,13 @@ def test_grids_below_come_before_the_next_launch_and_tail_launches_come_last(roo
 
 
 @both
+def test_launches_of_many_threads_run_by_block_and_thread(room):
+    run = Run(room, MANY)
+    run.launch("parent", shape=(3, 40))
+    assert run.notes() == [*range(1, 120, 2)]
+
+
+@both
 def test_a_fault_of_a_grid_below_names_its_kernel_and_is_the_launch_s(room):
     run = Run(room, STRAY)
     run.launch("parent")
@@ -182,6 +215,16 @@ def test_reads_and_faults_of_a_grid_below_are_found():
     assert "kernel child" in str(found)
     (found, *_) = check(launched(STRAY), kinds=("mem",))
     assert "kernel stray" in str(found)
+
+
+@pytest.mark.lazy
+def test_threads_of_a_grid_below_race(monkeypatch):
+    (found, *_) = check(launched(RACES), kinds=("race",))
+    assert "kernel racing" in str(found)
+    # A check that does not watch grids below misses the race.
+    monkeypatch.setattr(CheckingExecutor, "begins_grid", Executor.begins_grid)
+    monkeypatch.setattr(CheckingExecutor, "ends_grid", Executor.ends_grid)
+    assert check(launched(RACES), kinds=("race",)) == []
 
 
 @pytest.mark.lazy
