@@ -23,7 +23,7 @@ from cudasync.softgpu.core.memory.host_pages import is_mapped
 from cudasync.softgpu.core.memory.memory_pools import PINNED
 from cudasync.softgpu.core.memory.stream_ordered_allocation import Appear, Vanish
 from cudasync.softgpu.interface.launch import AllocationSnapshot
-from cudasync.softgpu.interface.poison import poison, poison_pages
+from cudasync.softgpu.interface.poison import poison, poison_pages, zero_pages
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context, Device
@@ -54,6 +54,8 @@ class MemoryManager:
         self._executor = machine.executor
         self._host = machine.host_memory
         self.virtual = machine.virtual
+        # A check of unwritten memory knows by the poison what the host has not written, unseen.
+        self.poisons_managed = False
 
     # Finding
 
@@ -124,7 +126,7 @@ class MemoryManager:
         may_be_empty: bool = False,
         pool: Pool | None = None,
     ) -> Allocation:
-        """Fresh poisoned memory; if memory is short, a second try after all pending work."""
+        """Fresh memory, as `_fill` leaves it; if memory is short, a second try after all work."""
         context = context or self._machine.context()
         if size_bytes <= 0 and not (may_be_empty and not size_bytes):
             raise DriverFailure(INVALID_VALUE, "an allocation needs at least 1 byte, not 0")
@@ -141,13 +143,19 @@ class MemoryManager:
             with self._executor.lock:
                 self.virtual.physical.leave_room(table, size_bytes)
                 made = self._make(table, size_bytes, kind, context, live=live, pool=pool)
-        if made.shared is None:
-            poison_pages(made.start, size_bytes)
-        else:
-            # In place, because remapped pages would no longer be shared.
-            poison(made.start, min(size_bytes, _POISONED_BYTES))
+        self._fill(made)
         self._machine.expectations.note_allocation(made)
         return made
+
+    def _fill(self, made: Allocation) -> None:
+        """Fill fresh memory with poison; memory of `cuMemAllocManaged` with zeros."""
+        if made.shared is not None:
+            # In place, because remapped pages would no longer be shared.
+            poison(made.start, min(made.size_bytes, _POISONED_BYTES))
+        elif made.kind is MemoryKind.MANAGED and not self.poisons_managed:
+            zero_pages(made.start, made.size_bytes)
+        else:
+            poison_pages(made.start, made.size_bytes)
 
     def _make(
         self,
