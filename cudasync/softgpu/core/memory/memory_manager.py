@@ -19,20 +19,18 @@ from cudasync.softgpu.core.driver_types.result_codes import (
 from cudasync.softgpu.core.graphs.stream_capture import Capture
 from cudasync.softgpu.core.memory.allocation_table import Allocation, AllocationTable, MemoryKind
 from cudasync.softgpu.core.memory.copy_commands import Place
+from cudasync.softgpu.core.memory.fresh_memory import fill
 from cudasync.softgpu.core.memory.host_pages import is_mapped
 from cudasync.softgpu.core.memory.memory_pools import PINNED
 from cudasync.softgpu.core.memory.stream_ordered_allocation import Appear, Vanish
 from cudasync.softgpu.interface.launch import AllocationSnapshot
-from cudasync.softgpu.interface.poison import poison, poison_pages, zero_pages
+from cudasync.softgpu.interface.poison import poison_pages
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context, Device
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.memory.memory_pools import Pool
     from cudasync.softgpu.core.streams.streams import Stream
-
-# Shared memory is poisoned up to this size, with zeros behind it, as for `cuMemCreate`.
-_POISONED_BYTES: Final = 64 << 20
 
 _FREED_AS_HOST: Final = frozenset({MemoryKind.PINNED})
 _FREED_AS_DEVICE: Final = frozenset(
@@ -126,7 +124,7 @@ class MemoryManager:
         may_be_empty: bool = False,
         pool: Pool | None = None,
     ) -> Allocation:
-        """Fresh memory, as `_fill` leaves it; if memory is short, a second try after all work."""
+        """Fresh memory, as `fill` leaves it; if memory is short, a second try after all work."""
         context = context or self._machine.context()
         if size_bytes <= 0 and not (may_be_empty and not size_bytes):
             raise DriverFailure(INVALID_VALUE, "an allocation needs at least 1 byte, not 0")
@@ -143,19 +141,9 @@ class MemoryManager:
             with self._executor.lock:
                 self.virtual.physical.leave_room(table, size_bytes)
                 made = self._make(table, size_bytes, kind, context, live=live, pool=pool)
-        self._fill(made)
+        fill(made, poisons_managed=self.poisons_managed)
         self._machine.expectations.note_allocation(made)
         return made
-
-    def _fill(self, made: Allocation) -> None:
-        """Fill fresh memory with poison; memory of `cuMemAllocManaged` with zeros."""
-        if made.shared is not None:
-            # In place, because remapped pages would no longer be shared.
-            poison(made.start, min(made.size_bytes, _POISONED_BYTES))
-        elif made.kind is MemoryKind.MANAGED and not self.poisons_managed:
-            zero_pages(made.start, made.size_bytes)
-        else:
-            poison_pages(made.start, made.size_bytes)
 
     def _make(
         self,
