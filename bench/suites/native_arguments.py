@@ -33,6 +33,7 @@ SMALLER: Final = {
     "burger-cuda": "200 200 10",
     "cbsfil-cuda": "1024 1024 1",
     "channelShuffle-cuda": "2 16 16 1",
+    "channelSum-cuda": "32 32 1",
     "chi2-cuda": "400 4000 200 200 256 1",
     "cobahh-cuda": "10000 1",
     "conversion-cuda": "1048576 1",

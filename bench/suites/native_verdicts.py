@@ -34,7 +34,7 @@ _REFUSED = re.compile(
     r"cudasync (?:software GPU|native): (.*(?:supported|NOT_SUPPORTED|software GPU|CUDA 13).*)"
 )
 _NO_FILE = re.compile(
-    r"No such (?:file|folder)|need to set environment|"
+    r"No such (?:file|folder)|need to set environment|Assertion `file' failed|could not stat|"
     r"(?:can ?not|can't|could not|couldn't|unable to|error|failed to|not) "
     r"(?:\w+ ){0,3}(?:open|read|find|load|found)",
     re.IGNORECASE,

@@ -18,7 +18,7 @@ from cudasync.softgpu.abi.install import load_stub, real_driver
 from cudasync.softgpu.core.checks.at_exit import start_from_process
 from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT, named
 from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
-from cudasync.softgpu.core.machine import Machine, nothing_kept
+from cudasync.softgpu.core.machine import DEFAULT_TOTAL_BYTES, Machine, nothing_kept
 from cudasync.softgpu.core.memory.peer_access import ALL
 from cudasync.softgpu.core.memory.quarantine import DEFAULT_HELD_BYTES
 from cudasync.softgpu.interface.launch import DEFAULT_BUDGET
@@ -43,6 +43,8 @@ __all__ = [
 _LOWERINGS = {"auto": ("jit", "oracle"), "jit": ("jit",), "oracle": ("oracle",)}
 # The one that keeps on disk what it made.
 _KEEPS = "jit"
+# MiB of a device: 1 TiB, of which only touched pages count.
+_MOST_MEMORY = 1 << 20
 
 _lock = Lock()
 _tables: list[FunctionTable] = []
@@ -71,7 +73,8 @@ def install(
     and PTX for any device runs), CUDASYNC_MEMCHECK (on unless 0), CUDASYNC_CHECK (1: launches are
     recorded, and what an op enqueues is held to what it declares), CUDASYNC_SOFTGPU_REPORT (1:
     what is wrong with a kernel is told on stderr, too, for clients that show codes alone),
-    CUDASYNC_SOFTGPU_BUDGET, CUDASYNC_SOFTGPU_HELD, CUDASYNC_SOFTGPU_LOWERING,
+    CUDASYNC_SOFTGPU_BUDGET, CUDASYNC_SOFTGPU_MEMORY (the MiB of a device: 4096),
+    CUDASYNC_SOFTGPU_HELD, CUDASYNC_SOFTGPU_LOWERING,
     CUDASYNC_SOFTGPU_PEERS ("all": which devices reach each other's memory; "none", or pairs such as
     "0-1,2-3").
     CUDASYNC_CHECKS ("mem,race,init,sync,leak" or some of them: what a program does wrong is told on
@@ -102,11 +105,17 @@ def install(
         held = _number(environment.get("CUDASYNC_SOFTGPU_HELD"), DEFAULT_HELD_BYTES >> 20)
         if held < 0:
             raise ValueError(f"CUDASYNC_SOFTGPU_HELD is a number of MiB, not {held}")
+        memory = _number(environment.get("CUDASYNC_SOFTGPU_MEMORY"), DEFAULT_TOTAL_BYTES >> 20)
+        if not 0 < memory <= _MOST_MEMORY:
+            raise ValueError(
+                f"CUDASYNC_SOFTGPU_MEMORY is a number of MiB from 1 to {_MOST_MEMORY}, not {memory}"
+            )
         lowering = environment.get("CUDASYNC_SOFTGPU_LOWERING") or next(iter(_LOWERINGS))
         chosen = compute_capability or environment.get("CUDASYNC_SOFTGPU_CC")
         machine = Machine(
             devices=devices,
             scheduler=scheduler or environment.get("CUDASYNC_SOFTGPU_SCHEDULER") or "fifo",
+            total_bytes=memory << 20,
             budget=budget,
             held_bytes=held << 20,
             memcheck=memcheck,

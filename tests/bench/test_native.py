@@ -25,6 +25,7 @@ from bench.suites.native_verdicts import judged, summary
         (2, "cudasync native: it is built by a compiler before CUDA 13\n", "refused"),
         (1, "cannot open input file data.bin\n", "skipped"),
         (1, "No such folder: data/test/\n", "skipped"),
+        (-6, "su_trace.cpp:38: Assertion `file' failed.\n", "skipped"),
         (1, "on the cudasync software GPU\nfile <a64.ptx> not found!\n", "skipped"),
         (0, "cannot open a log, Test PASSED\n", "passed"),
         (1, "symbol not found\ncudasync software GPU: a kernel is at fault\n", "failed"),

@@ -94,6 +94,29 @@ def managed_memory_in_turn():
     ok(driver.cuMemFree(x))
 
 
+@wrong("init", "the host fills half of the managed memory that the kernel reads")
+def managed_memory_half_filled():
+    flags = driver.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value
+    x = int(ok(driver.cuMemAllocManaged(64, flags)))
+    with memory(4) as (total,):
+        np.frombuffer((ctypes.c_int * 16).from_address(x), np.int32)[:8] = 0
+        ok(driver.cuLaunchKernel(*call("sum", total, x, 16)))
+        ok(driver.cuCtxSynchronize())
+    ok(driver.cuMemFree(x))
+
+
+@right("the host fills all of it, unseen, with zeros")
+def managed_memory_filled():
+    flags = driver.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value
+    x = int(ok(driver.cuMemAllocManaged(64, flags)))
+    with memory(4) as (total,):
+        np.frombuffer((ctypes.c_int * 16).from_address(x), np.int32)[:] = 0
+        for _ in range(2):
+            ok(driver.cuLaunchKernel(*call("sum", total, x, 16)))
+        ok(driver.cuCtxSynchronize())
+    ok(driver.cuMemFree(x))
+
+
 @wrong(
     "race", "of three rounds over two buffers the third takes the first again, and does not wait"
 )

@@ -151,6 +151,7 @@ def test_a_driver_with_no_device_counts_as_none():
         ("CUDASYNC_SOFTGPU_DEVICES", "many"),
         ("CUDASYNC_SOFTGPU_LOWERING", "none"),
         ("CUDASYNC_SOFTGPU_PEERS", "0+1"),
+        ("CUDASYNC_SOFTGPU_MEMORY", "0"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_one_line_that_names_it(variable, value):

@@ -5,6 +5,8 @@ NaN (in e4m3 each second byte does). So a sum that begins in `empty` memory is N
 number. As integers, the words are unlikely: 0x7ffd, 0x7ffd7ffd and so on. Poison does not show
 every mistake: a minimum of integers, or `max` and `min` of floats, which skip a NaN, still hide
 unwritten memory.
+
+Managed memory is zero when new, as with a driver, unless reads of unwritten memory are checked.
 """
 
 from __future__ import annotations
@@ -54,19 +56,47 @@ def poison_pages(address: int, size_bytes: int) -> None:
     if size_bytes <= _MOST_TOUCHED_BYTES:
         poison(address, size_bytes)
         return
-    end = address + size_bytes
-    first = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
-    behind = end // mmap.PAGESIZE * mmap.PAGESIZE
+    first, behind = _whole_pages(address, size_bytes)
     poison(address, first - address)
-    poison(behind, end - behind)
+    poison(behind, address + size_bytes - behind)
     descriptor = _file_of_poison()
     for start in range(first, behind, _STRETCH_BYTES):
         length = min(_STRETCH_BYTES, behind - start)
-        rights = mmap.PROT_READ | mmap.PROT_WRITE
-        flags = mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE
-        if _mmap(start, length, rights, flags, descriptor, 0) != start:
+        if not _map_over(start, length, descriptor):
             # The system allows no more mappings, so the memory itself is filled.
             poison(start, length)
+
+
+def zero_pages(address: int, size_bytes: int) -> None:
+    """Fill memory that is private to this process with zeros; its pages are dropped.
+
+    As with poison, pages of large blocks are not touched: fresh ones are mapped over them.
+    """
+    if size_bytes <= _MOST_TOUCHED_BYTES:
+        ctypes.memset(address, 0, size_bytes)
+        return
+    first, behind = _whole_pages(address, size_bytes)
+    ctypes.memset(address, 0, first - address)
+    ctypes.memset(behind, 0, address + size_bytes - behind)
+    if not _map_over(first, behind - first, None):
+        ctypes.memset(first, 0, behind - first)
+
+
+def _whole_pages(address: int, size_bytes: int) -> tuple[int, int]:
+    """The start of the first page that begins in a block, and the end of the last in it."""
+    page = mmap.PAGESIZE
+    return -(-address // page) * page, (address + size_bytes) // page * page
+
+
+def _map_over(start: int, size_bytes: int, descriptor: int | None) -> bool:
+    """Map a file, or fresh pages, over pages; False if the system refuses."""
+    rights = mmap.PROT_READ | mmap.PROT_WRITE
+    flags = mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE
+    if descriptor is None:
+        flags |= mmap.MAP_ANONYMOUS
+    file = -1 if descriptor is None else descriptor
+    found: int | None = _mmap(start, size_bytes, rights, flags, file, 0)
+    return found == start
 
 
 def _file_of_poison() -> int:

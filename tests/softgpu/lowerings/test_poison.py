@@ -16,6 +16,7 @@ import cudasync as cs
 from cudasync.ptx import parse
 from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.core.machine import Machine
+from cudasync.softgpu.core.memory.allocation_table import MemoryKind
 from cudasync.softgpu.core.memory.arena import Arena
 from cudasync.softgpu.interface.poison import PATTERN, poison, poison_pages
 from cudasync.testing import explore
@@ -124,20 +125,38 @@ def ordered(size):
 ALLOCATIONS = {
     "device": lambda size: ok(driver.cuMemAlloc(size)),
     "in stream order": ordered,
-    "managed": lambda size: ok(driver.cuMemAllocManaged(size, 1)),
     "pinned": lambda size: ok(driver.cuMemHostAlloc(size, 0)),
 }
 
 
 @pytest.mark.parametrize("how", ALLOCATIONS)
-def test_fresh_memory_of_every_kind_is_poison(context, how):
+def test_fresh_memory_is_poison(context, how):
     found = read(int(ALLOCATIONS[how](1000)), 1000)
     for name in FORMATS:
         assert nans(found, name).all()
 
 
+LARGE = (64 << 20) + 1000
+
+
+@pytest.mark.parametrize(("size", "rounds"), [(1000, 100), (LARGE, 5)])
+def test_managed_memory_is_zero_when_fresh_and_when_it_comes_again(size, rounds):
+    machine = Machine(total_bytes=max(2 * size, 1 << 16))
+    machine.push(machine.retain_primary(machine.device(0)))
+    starts = set()
+    for _ in range(rounds):
+        start = machine.memory.allocate_host(size, MemoryKind.MANAGED).start
+        found = np.frombuffer((ctypes.c_char * size).from_address(start), np.uint8)
+        assert not found.any()
+        found[:] = 1
+        machine.memory.free(start)
+        starts.add(start)
+    assert len(starts) < rounds
+    machine.end()
+
+
 def test_large_allocations_are_poison_when_fresh_and_when_freed():
-    size = (64 << 20) + 1000
+    size = LARGE
     machine = Machine(total_bytes=1 << 28)
     machine.push(machine.retain_primary(machine.device(0)))
     stream = machine.streams.create(1)

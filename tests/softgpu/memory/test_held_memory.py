@@ -243,3 +243,13 @@ def test_the_bound_is_what_the_environment_says():
         code, printed = run_text(text, 60, **environment)
         assert code == 0, printed
         assert int(printed) <= expected + (2 << 20)
+
+
+def test_a_device_has_as_much_memory_as_the_environment_says():
+    text = "import cudasync as cs\nprint(cs.Device(0).memory().total_bytes)\n"
+    text += "cs.DeviceBuffer(5 << 30)\n"
+    large = {"CUDASYNC_SOFTGPU_MEMORY": "6144", "CUDASYNC_DEVICE": "soft"}
+    assert run_text(text, 60, **large) == (0, f"{6 << 30}\n")
+    code, printed = run_text(text, 60, **{**large, "CUDASYNC_SOFTGPU_MEMORY": "64"})
+    assert code == 1
+    assert "OUT_OF_MEMORY" in printed

@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 
 # The number of histories above which those of freed allocations are dropped.
 _MOST_HISTORIES = 512
-# Memory that is unwritten when new; the host may write other memory unseen.
-_FRESH = (MemoryKind.DEVICE, MemoryKind.POOL, MemoryKind.ARRAY)
+# Memory that is unwritten when new, and that the host writes by calls alone.
+_UNSEEN_BY_HOST = (MemoryKind.DEVICE, MemoryKind.POOL, MemoryKind.ARRAY)
+# The host may write managed memory unseen, so bytes of it count while they are poison.
+_FRESH = (*_UNSEEN_BY_HOST, MemoryKind.MANAGED)
 _POISON = re.compile(b"[%s]+" % re.escape(PATTERN))
 
 
@@ -188,14 +190,20 @@ class CheckedMemory:
     def _holes(self, allocation: Allocation, start: int, end: int) -> list[tuple[int, int]]:
         """The unwritten bytes of a range.
 
-        Host memory has the unwritten bytes that copies brought. The host may have written them
-        since, unseen, so only bytes that are still poison count.
+        Host memory has the unwritten bytes that copies brought. The host may have written them, or
+        managed memory, since and unseen, so only bytes that are still poison count.
         """
-        found = self._history(allocation).unwritten.within(start, end)
-        if allocation.kind in _FRESH:
+        unwritten = self._history(allocation).unwritten
+        found = unwritten.within(start, end)
+        if allocation.kind in _UNSEEN_BY_HOST:
             return found
         runs = ((low, re.finditer(_POISON, string_at(low, high - low))) for low, high in found)
-        return [(low + run.start(), low + run.end()) for low, each in runs for run in each]
+        left = [(low + run.start(), low + run.end()) for low, each in runs for run in each]
+        # Bytes that the host has written need no second look, and launches on them no record.
+        unwritten.take_away(start, end)
+        for low, high in left:
+            unwritten.add(low, high)
+        return left
 
     # Histories
 

@@ -76,6 +76,7 @@ class Check:
                 machine, self.findings, asked, executor.checked.unwritten
             )
         executor.waited = set()
+        machine.memory.poisons_managed = "init" in asked
 
     def host(self, address: int, size_bytes: int, *, is_write: bool) -> None:
         """Note a read or write of memory by the calling thread."""
@@ -96,6 +97,7 @@ class Check:
     def end(self) -> None:
         """Restore the executor."""
         self._executor.__class__ = Executor  # type: ignore[assignment]
+        self._machine.memory.poisons_managed = False
         Graph.noted_by = None
         if self._leaks is not None:
             self._leaks.end()

@@ -19,20 +19,18 @@ from cudasync.softgpu.core.driver_types.result_codes import (
 from cudasync.softgpu.core.graphs.stream_capture import Capture
 from cudasync.softgpu.core.memory.allocation_table import Allocation, AllocationTable, MemoryKind
 from cudasync.softgpu.core.memory.copy_commands import Place
+from cudasync.softgpu.core.memory.fresh_memory import fill
 from cudasync.softgpu.core.memory.host_pages import is_mapped
 from cudasync.softgpu.core.memory.memory_pools import PINNED
 from cudasync.softgpu.core.memory.stream_ordered_allocation import Appear, Vanish
 from cudasync.softgpu.interface.launch import AllocationSnapshot
-from cudasync.softgpu.interface.poison import poison, poison_pages
+from cudasync.softgpu.interface.poison import poison_pages
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context, Device
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.memory.memory_pools import Pool
     from cudasync.softgpu.core.streams.streams import Stream
-
-# Shared memory is poisoned up to this size, with zeros behind it, as for `cuMemCreate`.
-_POISONED_BYTES: Final = 64 << 20
 
 _FREED_AS_HOST: Final = frozenset({MemoryKind.PINNED})
 _FREED_AS_DEVICE: Final = frozenset(
@@ -54,6 +52,8 @@ class MemoryManager:
         self._executor = machine.executor
         self._host = machine.host_memory
         self.virtual = machine.virtual
+        # A check of unwritten memory knows by the poison what the host has not written, unseen.
+        self.poisons_managed = False
 
     # Finding
 
@@ -124,7 +124,7 @@ class MemoryManager:
         may_be_empty: bool = False,
         pool: Pool | None = None,
     ) -> Allocation:
-        """Fresh poisoned memory; if memory is short, a second try after all pending work."""
+        """Fresh memory, as `fill` leaves it; if memory is short, a second try after all work."""
         context = context or self._machine.context()
         if size_bytes <= 0 and not (may_be_empty and not size_bytes):
             raise DriverFailure(INVALID_VALUE, "an allocation needs at least 1 byte, not 0")
@@ -141,11 +141,7 @@ class MemoryManager:
             with self._executor.lock:
                 self.virtual.physical.leave_room(table, size_bytes)
                 made = self._make(table, size_bytes, kind, context, live=live, pool=pool)
-        if made.shared is None:
-            poison_pages(made.start, size_bytes)
-        else:
-            # In place, because remapped pages would no longer be shared.
-            poison(made.start, min(size_bytes, _POISONED_BYTES))
+        fill(made, poisons_managed=self.poisons_managed)
         self._machine.expectations.note_allocation(made)
         return made
 
