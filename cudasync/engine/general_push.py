@@ -190,12 +190,10 @@ def _serial(kind: OpKind, device: Device, kernel: str | tuple[str, ...]) -> Devi
 
 def _submit(engine: Engine, op: Op, pool: Any) -> None:
     """Put `op` into the log and ensure that it is planned."""
-    if current.maybe_inside() is not None:
-        engine._nested.next()
+    is_nested = current.maybe_inside() is not None
     _announce(engine, op)
     if engine._serial is not None:
-        if engine._serial.is_inside():
-            engine._nested.next()
+        is_nested = is_nested or engine._serial.is_inside()
         engine._serial.submit(op)
     else:
         if op.priority and not pool.is_ranked:
@@ -203,6 +201,9 @@ def _submit(engine: Engine, op: Op, pool: Any) -> None:
         _LOG.append(op)
         if not pool.searching and pool.is_silent():
             pool.ring()
+    # After the append: a waiter that does not see the count has a fence behind the op.
+    if is_nested:
+        engine._nested.next()
     if engine._is_closed:
         refusal.raise_if_refused(op)
 

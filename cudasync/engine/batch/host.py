@@ -110,13 +110,14 @@ def push_functions(
     op._node = None
     op._code = frame.f_code
     op._at = frame.f_lasti
-    if _maybe_inside() is not None:
-        engine._nested.next()
     # `Log.append`, inlined.
     segment = _LOG.tail
     segment.append(op)
     if segment.is_sealed:
         _LOG.append_again(segment, op)
+    # After the append: a waiter that does not see the count has a fence behind the op.
+    if _maybe_inside() is not None:
+        engine._nested.next()
     # Only now: a thread that sees the count comes after the write.
     for each in written:
         next(each._written)

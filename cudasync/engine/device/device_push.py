@@ -94,8 +94,6 @@ def push(
     mine = fn = is_special = None
     if prepare is not None:
         is_special = prepare(op)
-    if _maybe_inside() is not None:
-        engine._nested.next()
     token = get_ident()
     try:
         segment = _LOG.tail
@@ -286,6 +284,9 @@ def push(
         else:
             leave(op)
         raise
+    # After the append: a waiter that does not see the count has a fence behind the op.
+    if _maybe_inside() is not None:
+        engine._nested.next()
     if engine._is_closed:
         refusal.raise_if_refused(op)
     return op

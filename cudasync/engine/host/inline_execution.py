@@ -64,8 +64,6 @@ def push(
     op._node = None
     op._code = frame.f_code
     op._at = frame.f_lasti
-    if _maybe_inside() is not None:
-        engine._nested.next()
     token = get_ident()
     try:
         # `Log.append` and `Combiner.reach`, inlined for the thread that was the combiner last.
@@ -101,6 +99,9 @@ def push(
         pool.ran_by_pushers.next()
     elif not op.finished and not pool.searching and pool.is_silent():
         pool.ring()
+    # After the append: a waiter that does not see the count has a fence behind the op.
+    if _maybe_inside() is not None:
+        engine._nested.next()
     if engine._is_closed:
         refusal.raise_if_refused(op)
     return op

@@ -92,9 +92,10 @@ def push(
     op._node = None
     op._code = frame.f_code
     op._at = frame.f_lasti
+    _LOG.append(op)
+    # After the append: a waiter that does not see the count has a fence behind the op.
     if _maybe_inside() is not None:
         engine._nested.next()
-    _LOG.append(op)
     # Only now: a thread that sees the count comes after the write.
     accesses.count()
     if not pool.searching and pool.is_silent():
