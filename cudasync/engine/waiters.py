@@ -172,14 +172,15 @@ def _noted(op: Op, inside: Sequence[Op], deadline: float | None) -> Iterator[Non
     if deadline is None:
         _waits[key] = tuple(inside), op
     try:
-        _refuse_deadlock(op, inside)
+        _refuse_deadlock(op, inside, is_endless=deadline is None)
         yield
     finally:
         _waits.pop(key, None)
 
 
-def _refuse_deadlock(op: Op, inside: Sequence[Op]) -> None:
-    """Raise DeadlockError if `op` comes after one of `inside`, also through waits of functions."""
+def _refuse_deadlock(op: Op, inside: Sequence[Op], *, is_endless: bool) -> None:
+    """Raise DeadlockError if `op` comes after one of `inside`. For an endless wait also through
+    waits of functions: a wait with a limit ends by itself, and so ends the cycle."""
     awaited = {op}
     todo = [op]
     while todo:
@@ -191,7 +192,7 @@ def _refuse_deadlock(op: Op, inside: Sequence[Op]) -> None:
                     f"op {mine.name!r} waits for op {op.name!r}{through}, which can only end "
                     f"after this wait"
                 )
-        for others, target in list(_waits.values()):
+        for others, target in list(_waits.values()) if is_endless else ():
             if target not in awaited and any(_comes_after(each, other) for other in others):
                 awaited.add(target)
                 todo.append(target)

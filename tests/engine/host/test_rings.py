@@ -6,9 +6,10 @@ import threading
 from functools import partial
 
 import pytest
-from helpers.concurrency.thread_crew import PATIENCE_S, engine_of
+from helpers.concurrency.thread_crew import PATIENCE_S, comes_true, engine_of
 
 import cudasync as cs
+from cudasync.engine import waiters
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -30,12 +31,16 @@ def test_ops_that_wait_for_each_other_in_a_ring_are_told(count):
         engine.clear_errors()
 
 
-def test_a_wait_that_ends_by_itself_is_no_part_of_a_ring():
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_wait_that_ends_by_itself_is_no_part_of_a_ring(is_last):
+    """Whichever of the two waits begins first."""
     with engine_of(workers=2) as engine:
         ops, pushed, has_waited = [], threading.Event(), threading.Event()
 
         def first() -> None:
             assert pushed.wait(PATIENCE_S)
+            if is_last:
+                assert comes_true(lambda: waiters._waits)
             with pytest.raises(TimeoutError):
                 ops[1].wait(timeout=0.01)
             has_waited.set()
