@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,15 +155,19 @@ def test_a_push_that_an_engine_closes_under_is_refused_and_not_lost(monkeypatch)
     for options in ({}, {"priority": 1}, {"device": cs.Device(0)}):
         engine = cs.Engine()
 
-        def close_first(engine: cs.Engine = engine) -> None:
-            monkeypatch.undo()
-            engine.close()
+        def closing(real: Any, engine: cs.Engine = engine) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                monkeypatch.undo()
+                engine.close()
+                return real(*arguments)
+
+            return call
 
         # Plain pushes, other pushes and pushes of device ops call these functions last before they
         # append.
-        monkeypatch.setattr(inspect.getmodule(cs.Engine.push), "_maybe_inside", close_first)
-        monkeypatch.setattr(current, "maybe_inside", close_first)
-        monkeypatch.setattr(device_push, "_maybe_inside", close_first)
+        monkeypatch.setattr(inspect.getmodule(cs.Engine.push), "_getframe", closing(sys._getframe))
+        monkeypatch.setattr(current, "maybe_inside", closing(current.maybe_inside))
+        monkeypatch.setattr(device_push, "get_ident", closing(threading.get_ident))
         with pytest.raises(cs.ClosedError):
             engine.push(lambda *stream: None, name="late", **options)
         assert not engine._registered
