@@ -21,7 +21,9 @@ DTYPES = ["u1", "i2", "f2", "f4", "u4", "f8", "c8", "c16", "V3", "f4, i2"]
 def views(draw):
     """A host array, and an index that gives a view of it."""
     # Without gaps, as its copy on the device is: NumPy's views depend on them.
-    host = np.array(draw(arrays(draw(st.sampled_from(DTYPES)), most_dims=5, most_side=5)), order="C")
+    host = np.array(
+        draw(arrays(draw(st.sampled_from(DTYPES)), most_dims=5, most_side=5)), order="C"
+    )
     return host, draw(basic_indices(host.shape, allow_newaxis=True))
 
 
