@@ -201,7 +201,7 @@ def _submit(engine: Engine, op: Op, pool: Any) -> None:
         _LOG.append(op)
         if not pool.searching and pool.is_silent():
             pool.ring()
-    # After the append: a waiter that does not see the count has a fence behind the op.
+    # Behind the append: a wait for all that misses this number has its fence behind the op.
     if is_nested:
         engine._nested.next()
     if engine._is_closed:

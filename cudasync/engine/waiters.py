@@ -73,7 +73,9 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
         if inside or (COMBINER.unplanned <= FEW and not is_left):
             COMBINER.plan(op)
             settle()
-        if deadline is None and not inside and _ends_soon(op):
+        # Before a fence the devices were polled: see `Engine._drain`.
+        is_polled = op.__class__ is Fence
+        if deadline is None and not inside and not is_polled and _ends_soon(op):
             return True
         op._pool.watch(op)
         if not inside and op._engine._serial is None:

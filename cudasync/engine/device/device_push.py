@@ -284,9 +284,10 @@ def push(
         else:
             leave(op)
         raise
-    # After the append: a waiter that does not see the count has a fence behind the op.
-    if _maybe_inside() is not None:
-        engine._nested.next()
+    finally:
+        # Behind the append: a wait for all that misses this number has its fence behind the op.
+        if _maybe_inside() is not None:
+            engine._nested.next()
     if engine._is_closed:
         refusal.raise_if_refused(op)
     return op

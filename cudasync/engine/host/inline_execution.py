@@ -71,6 +71,9 @@ def push(
         segment.append(op)
         if segment.is_sealed:
             _LOG.append_again(segment, op)
+        # Behind the append: a wait for all that misses this number has its fence behind the op.
+        if _maybe_inside() is not None:
+            engine._nested.next()
         mine: Epoch | None = COMBINER.epoch
         index: int = mine.done  # type: ignore[union-attr, assignment]
         entries = segment.entries
@@ -99,9 +102,6 @@ def push(
         pool.ran_by_pushers.next()
     elif not op.finished and not pool.searching and pool.is_silent():
         pool.ring()
-    # After the append: a waiter that does not see the count has a fence behind the op.
-    if _maybe_inside() is not None:
-        engine._nested.next()
     if engine._is_closed:
         refusal.raise_if_refused(op)
     return op

@@ -102,7 +102,7 @@ def push(
     segment.append(op)
     if segment.is_sealed:
         _LOG.append_again(segment, op)
-    # After the append: a waiter that does not see the count has a fence behind the op.
+    # Behind the append: a wait for all that misses this number has its fence behind the op.
     if _maybe_inside() is not None:
         self._nested.next()
     # Only now: a thread that sees the count comes after the write.

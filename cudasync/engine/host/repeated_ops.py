@@ -93,7 +93,7 @@ def push(
     op._code = frame.f_code
     op._at = frame.f_lasti
     _LOG.append(op)
-    # After the append: a waiter that does not see the count has a fence behind the op.
+    # Behind the append: a wait for all that misses this number has its fence behind the op.
     if _maybe_inside() is not None:
         engine._nested.next()
     # Only now: a thread that sees the count comes after the write.

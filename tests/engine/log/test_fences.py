@@ -48,9 +48,34 @@ def push_batch(engine, late):
     engine.push_many([(late, [], []), (late, [], [])])
 
 
+def push_to_a_device(engine, array):
+    engine.push(lambda stream: None, writes=[array], device=cs.Device(0))
+
+
+def push_inline(engine, array):
+    assert (array + 1).numpy().tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("push", "device"), [(push_to_a_device, 0), (push_inline, "cpu")])
+def test_a_nested_push_that_runs_in_its_call_is_counted_behind_its_entry_too(push, device):
+    ends = []
+    with engine_of(workers=2) as engine:
+        array = cs.zeros(3, device=device)
+        engine.waitall()
+        engine._nested = Count(engine._nested, lambda: ends.append(COMBINER.log.end))
+
+        def nested():
+            ends.append(COMBINER.log.end)
+            push(engine, array)
+
+        engine.push(nested).wait(PATIENCE_S)
+    before, counted = ends
+    assert counted > before
+
+
 @pytest.mark.parametrize("push", [push_plain, push_general, push_repeated, push_batch])
 def test_a_wait_that_begins_within_a_nested_push_waits_for_it(push):
-    gate, over = threading.Event(), []
+    gate, over, starts = threading.Event(), [], []
 
     def late():
         assert gate.wait(PATIENCE_S)
@@ -59,14 +84,19 @@ def test_a_wait_that_begins_within_a_nested_push_waits_for_it(push):
         engine.waitall()
         over.append(gate.is_set())
 
+    def nested():
+        starts.append(COMBINER.log.end)
+        push(engine, late)
+
     def begin_to_wait():
         end = COMBINER.log.end
+        assert end > starts[0], "the push is counted before it is in the log"
         crew.start(wait)
         assert comes_true(lambda: COMBINER.log.end > end)
 
     with Crew() as crew, engine_of(workers=3) as engine:
         engine._nested = Count(engine._nested, begin_to_wait)
-        engine.push(lambda: push(engine, late)).wait(PATIENCE_S)
+        engine.push(nested).wait(PATIENCE_S)
         # Meanwhile a wait that is wrong comes back.
         for _ in range(20):
             engine.push(int).wait(PATIENCE_S)

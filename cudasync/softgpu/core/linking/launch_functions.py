@@ -63,6 +63,23 @@ def _kept(offset: int) -> str:
     )
 
 
+def knows_handle(low: int, made: int) -> str:
+    """The end of a check of the handle in %n, one of the grid's own: its code is 0 if the grid has
+    made it. `low` is the handle's lower half byte, `made` the place of the number made."""
+    return f"""\
+    sub.u64 %n, %n, {pending.FIRST_HANDLE};
+    and.b64 %m, %n, 15;
+    setp.ne.u64 %is, %m, {low};
+    @%is bra known;
+    shr.u64 %n, %n, 4;
+    ld.u32 %a, [%pool+{made}]; cvt.u64.u32 %m, %a;
+    setp.lt.u64 %is, %n, %m;
+    @%is mov.u32 %code, 0;
+known:
+    st.param.b32 [status], %code;
+    ret;"""
+
+
 OWN_PARTS: Final = {
     pending.VARIABLE: Part(f".global .align 16 .b8 {pending.VARIABLE}[{pending.HEADER_BYTES}];\n"),
     "cudasync_error_place": Part(
@@ -110,17 +127,7 @@ OWN_PARTS: Final = {
     setp.le.u64 %is, %n, {pending.FIRE_AND_FORGET};
     @%is bra known;
     mov.u32 %code, {Code.INVALID_RESOURCE_HANDLE};
-    sub.u64 %n, %n, {pending.FIRST_HANDLE};
-    and.b64 %m, %n, 15;
-    setp.ne.u64 %is, %m, 0;
-    @%is bra known;
-    shr.u64 %n, %n, 4;
-    ld.u32 %a, [%pool+{pending.STREAMS}]; cvt.u64.u32 %m, %a;
-    setp.lt.u64 %is, %n, %m;
-    @%is mov.u32 %code, 0;
-known:
-    st.param.b32 [status], %code;
-    ret;
+{knows_handle(0, pending.STREAMS)}
 }}
 """,
         (pending.VARIABLE,),

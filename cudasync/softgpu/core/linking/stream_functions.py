@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from cudasync.softgpu.core.linking.launch_errors import Code
-from cudasync.softgpu.core.linking.launch_functions import FAILS, REGISTERS, Part
+from cudasync.softgpu.core.linking.launch_functions import FAILS, REGISTERS, Part, knows_handle
 from cudasync.softgpu.interface import pending_launches as pending
 
 # Threads of the block that copies or fills.
@@ -131,17 +131,7 @@ OWN_PARTS: Final = {
 {REGISTERS}
     mov.u32 %code, {Code.INVALID_RESOURCE_HANDLE};
     ld.param.u64 %n, [event];
-    sub.u64 %n, %n, {pending.FIRST_HANDLE};
-    and.b64 %m, %n, 15;
-    setp.ne.u64 %is, %m, 8;
-    @%is bra known;
-    shr.u64 %n, %n, 4;
-    ld.u32 %a, [%pool+{pending.EVENTS}]; cvt.u64.u32 %m, %a;
-    setp.lt.u64 %is, %n, %m;
-    @%is mov.u32 %code, 0;
-known:
-    st.param.b32 [status], %code;
-    ret;
+{knows_handle(8, pending.EVENTS)}
 }}
 """,
         (pending.VARIABLE,),

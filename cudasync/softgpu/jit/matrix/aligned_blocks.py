@@ -76,6 +76,20 @@ def carry(text: VectorText, value: str, type_: str) -> Number:
     return Number(fraction_of(text, Number(value, exponent), is_scaled=True), exponent)
 
 
+def exponents_of(
+    text: VectorText,
+    products: Sequence[tuple[Number, Number]],
+    carried: Number | None,
+    least: int,
+) -> tuple[list[str], str]:
+    """The exponent of each product, and the greatest of these, of what is carried, and `least`."""
+    exponents = [text.binary("add", "i32", x.exponent, y.exponent) for x, y in products]
+    greatest = text.greater(exponents[0], least)
+    for each in [*exponents[1:], *([carried.exponent] if carried else [])]:
+        greatest = text.greater(each, greatest)
+    return exponents, greatest
+
+
 def block(
     text: VectorText,
     products: Sequence[tuple[Number, Number]],
@@ -83,10 +97,7 @@ def block(
     rounded_to: str,
 ) -> str:
     """The sum of products and of what is carried, as floats; the first of two factors is scaled."""
-    exponents = [text.binary("add", "i32", x.exponent, y.exponent) for x, y in products]
-    greatest = text.greater(exponents[0], _LEAST_SUM)
-    for each in [*exponents[1:], *([carried.exponent] if carried else [])]:
-        greatest = text.greater(each, greatest)
+    exponents, greatest = exponents_of(text, products, carried, _LEAST_SUM)
     base = text.binary("sub", "i32", greatest, _REACH)
     total = plain = ""
     for (x, y), exponent in zip(products, exponents, strict=True):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.jit.matrix.aligned_blocks import (
     NO_EXPONENT,
     Number,
+    exponents_of,
     odd,
     scaled,
     through_half,
@@ -60,10 +61,7 @@ def block(
     rounded_to: str,
 ) -> str:
     """The sum of products and of what is carried, as floats."""
-    exponents = [text.binary("add", "i32", x.exponent, y.exponent) for x, y in products]
-    greatest = text.greater(exponents[0], _LEAST_SUM)
-    for each in [*exponents[1:], *([carried.exponent] if carried else [])]:
-        greatest = text.greater(each, greatest)
+    _, greatest = exponents_of(text, products, carried, _LEAST_SUM)
     field = text.name(
         f"sub {text.type('i32')} {text.constant('i32', KEPT_BITS + _SINGLE_BIAS)}, {greatest}"
     )
