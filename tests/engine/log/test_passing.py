@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 
 import numpy as np
@@ -12,7 +11,6 @@ from helpers.concurrency.thread_crew import PATIENCE_S, engine_of, held_by
 import cudasync as cs
 from cudasync.engine.log import combiner, passing
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.observation import every_engine
 
 
 @pytest.fixture
@@ -31,10 +29,6 @@ def gate(engine, array):
     """While it is closed, no worker is free, and the log has no unplanned entry."""
     gate, begun = threading.Event(), threading.Event()
     array.wait(PATIENCE_S)
-    # Arrays of the test before are freed by ops: none of them comes among the ops of this one.
-    gc.collect()
-    for each in every_engine():
-        each._drain(PATIENCE_S)
     engine.push(held_by(gate, begun))
     assert begun.wait(PATIENCE_S)
     COMBINER.plan()
