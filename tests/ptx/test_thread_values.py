@@ -53,7 +53,7 @@ def line_of(n, what, type_, pick):
     return f"{what if what != 'mul.wide' else 'mul.lo'}.{type_} {to}, {a}, {b};"
 
 
-WHATS = (
+OPERATIONS = (
     "add", "sub", "mul.lo", "mul.wide", "mad.lo", "shl", "shr", "div", "rem", "and", "or", "xor",
     "not", "neg", "min", "max", "setp", "cvt",
 )  # fmt: skip
@@ -65,7 +65,7 @@ def programs(draw):
     lines = []
     for n in range(3, 3 + draw(st.integers(1, CHAINS))):
         pick = [draw(st.integers(0, n - 1)) for _ in range(3)]
-        lines.append((draw(st.sampled_from(WHATS)), draw(st.sampled_from(TYPES)), pick))
+        lines.append((draw(st.sampled_from(OPERATIONS)), draw(st.sampled_from(TYPES)), pick))
     return sources, lines
 
 
