@@ -22,6 +22,9 @@ MOST = 25
 # This number exceeds the bytecodes of any scenario.
 NEVER = 1 << 30
 
+# A scenario with fewer points does next to nothing in the engine.
+LEAST = 20
+
 # A round counts the points of a scenario, and tries some of them.
 MOST_ROUNDS = 4
 
@@ -38,8 +41,9 @@ def suspend_everywhere(
     # A thread does not reach all points: it runs more bytecodes at one time than at another. If it
     # reaches few, the points are counted and chosen again.
     for more in range(MOST_ROUNDS):
-        points = count_points(scenario)
-        assert points > 20, "the scenario does next to nothing in the engine"
+        points, reached = count_points(scenario), 0
+        if points <= LEAST:
+            continue
         all_of_them = request.config.getoption("--run-slow")
         chosen = sample(points, None if all_of_them else most, seed + more)[part - 1 :: parts]
         reached = sum(freeze_at(scenario, at, patience_s).is_reached for at in chosen)
@@ -49,7 +53,7 @@ def suspend_everywhere(
         request.node.user_properties.append(("explored", line))
         if reached > min(4, len(chosen) // 2):
             return
-    raise AssertionError(f"{reached} of {len(chosen)} points were reached, {MOST_ROUNDS} times")
+    raise AssertionError(f"{reached} of {points} points were reached, {MOST_ROUNDS} times")
 
 
 def scenarios() -> list[type[Scenario]]:

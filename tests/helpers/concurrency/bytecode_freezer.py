@@ -37,6 +37,8 @@ class Freezer:
         self.where = ""
         self.is_frozen = False
         self.watched = watched
+        # Set when a thread is traced: one that has not come so far is not asleep.
+        self._is_installed = threading.Event()
         # Set when the thread has been suspended, or has finished without a suspension.
         self._halted = threading.Event()
         self._released = threading.Event()
@@ -53,11 +55,13 @@ class Freezer:
         """Trace the calling thread from here on, including the watched frames that it is in."""
         self._threads.add(threading.get_ident())
         _trace(self)
+        self._is_installed.set()
 
     def stop(self) -> None:
         """Stop counting, in every thread."""
         self._is_over = True
         self._halted.set()
+        self._is_installed.set()
 
     def release(self) -> None:
         """Let the suspended thread go, and suspend no thread from here on."""
@@ -70,6 +74,7 @@ class Freezer:
         The wait also ends at the thread's step limit, because a thread that naps would go on for
         ever.
         """
+        self._is_installed.wait(PATIENCE_S)
         if not may_sleep:
             self._halted.wait(PATIENCE_S)
         before = -1
