@@ -61,7 +61,10 @@ class LocalCommunicator(Communicator):
                 for came, given, made in zip(flat_in, xs, outs, strict=True)
             ]
             parts = [chunks(each, self.size) for each in flat_in]
-            done = [chunks(each, self.size) for each in flat_out]
+            done = [
+                cut if made is came else chunks(made, self.size)
+                for cut, came, made in zip(parts, flat_in, flat_out, strict=True)
+            ]
             targets = [done[c][c] for c in range(self.size)]
             ring_reduce(parts, targets, op, priority, self._scratch)
             ring_gather(done, f"all_reduce {op}", priority)
@@ -299,4 +302,4 @@ def _flat(x: Any, *, is_read: bool, priority: int) -> Any:
         if is_read:
             copy(made, x, name="all_reduce (aside)", priority=priority)
         x = made
-    return xp.reshape(x, (-1,))
+    return x if x.ndim == 1 else xp.reshape(x, (-1,))

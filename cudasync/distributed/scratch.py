@@ -24,7 +24,8 @@ class Scratch:
     """Two pieces of memory for each rank, used in turn: one receives while the other is read."""
 
     def __init__(self) -> None:
-        self._pieces: dict[tuple[int, int], tuple[object, Any]] = {}
+        # By rank and turn: the device's life, the memory, and the last array in it.
+        self._pieces: dict[tuple[int, int], tuple[object, Any, Any]] = {}
         self._turn: dict[int, int] = {}
 
     def like(self, x: Any, rank: int) -> Any:
@@ -38,8 +39,10 @@ class Scratch:
         turn = self._turn[rank] = 1 - self._turn.get(rank, 0)
         # A reset of the device frees its memory.
         life = None if x.device == CPU else x.device.context.token
-        kept_life, piece = self._pieces.get((rank, turn), (None, None))
+        kept_life, piece, last = self._pieces.get((rank, turn), (None, None, None))
         if piece is None or kept_life is not life or piece.nbytes < x.nbytes:
-            piece = empty(1 << (x.nbytes - 1).bit_length(), np.uint8, device=x.device)
-            self._pieces[rank, turn] = life, piece
-        return xp.reshape(piece[: x.nbytes].view(x.dtype), x.shape)
+            piece, last = empty(1 << (x.nbytes - 1).bit_length(), np.uint8, device=x.device), None
+        if last is None or last.shape != x.shape or last.dtype != x.dtype:
+            last = xp.reshape(piece[: x.nbytes].view(x.dtype), x.shape)
+        self._pieces[rank, turn] = life, piece, last
+        return last
