@@ -131,18 +131,19 @@ class _Call:
         send, receive = self._handle.Isend, self._handle.Irecv
         try:
             for number in range(self._count):
-                for ahead in range(len(sends), min(self._count, number + _AHEAD)):
-                    parts = ((self._chunk(self._given[rank], ahead), rank) for rank in self._others)
-                    sends.append([self._start(send, x, rank, _PART) for x, rank in parts if len(x)])
                 length = len(self._chunk(self._own, number))
+                # Before the sends: a chunk that is expected is received without a detour.
+                parts = [
+                    self._start(receive, into[:length], rank, _PART)
+                    for into, rank in zip(self._arrived, self._others, strict=True)
+                    if length
+                ]
+                for ahead in range(len(sends), min(self._count, number + _AHEAD)):
+                    sent = ((self._chunk(self._given[rank], ahead), rank) for rank in self._others)
+                    sends.append([self._start(send, x, rank, _PART) for x, rank in sent if len(x)])
                 if not length:
                     continue
-                yield from until_over(
-                    [
-                        self._start(receive, into[:length], rank, _PART)
-                        for into, rank in zip(self._arrived, self._others, strict=True)
-                    ]
-                )
+                yield from until_over(parts)
                 made = self._combined(number)
                 for rank in hearers:
                     self._start(send, made, rank, _RESULT)
