@@ -167,3 +167,21 @@ def test_code_that_is_not_for_recording_has_no_trace_of_it():
 def test_ranges_that_overlap_are_refused():
     with pytest.raises(ValueError, match="overlap"):
         Recording([(0, 10), (8, 20)])
+
+
+@pytest.mark.parametrize("size", [1, 1023, 1 << 16, (3 << 20) + 17])
+def test_runs_are_those_of_the_marks_one_by_one(size):
+    draw = np.random.default_rng(size)
+    for count in (0, 1, 2, 50, 3000):
+        recording = Recording([(4096, 4096 + size)])
+        bounds = np.unique([0, *draw.integers(0, size, count), size])
+        lengths, marks = np.diff(bounds), draw.integers(0, 32, len(bounds) - 1)
+        marked = np.repeat(marks, lengths).astype(np.uint8)
+        recording._kept[0][:] = marked.tobytes()
+        found = recording.runs(0)
+        assert all(mark for _, _, mark in found)
+        again = np.zeros(size, np.uint8)
+        for start, end, mark in found:
+            assert not again[start - 4096 : end - 4096].any()
+            again[start - 4096 : end - 4096] = mark
+        assert np.array_equal(again, marked)
