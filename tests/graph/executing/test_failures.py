@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from helpers.engine_programs.host_programs import host_programs
 from helpers.engine_programs.strategies import settings
+from helpers.fuzzing.search import first_difference
 from helpers.graphs.recorded_programs import graph_differences
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 
 import cudasync as cs
 from cudasync.engine import ledger
@@ -45,16 +45,11 @@ def unharmed(*_):
 )
 def test_a_planted_bug_is_found(owner, name, bug, monkeypatch):
     monkeypatch.setattr(owner, name, bug)
-    found = []
 
-    @hypothesis_settings(max_examples=400, derandomize=True, database=None)
-    @given(host_programs(), settings())
-    def search(program, setting):
-        if not found:
-            found.extend(graph_differences(program, setting, 3, beside=True))
+    def differences(program, setting):
+        return graph_differences(program, setting, 3, beside=True)
 
-    search()
-    assert found
+    assert first_difference(differences, host_programs(), settings(), most=400)
 
 
 def test_half_of_what_a_segment_writes_is_poisoned():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from helpers.engine_programs.host_programs import failing_programs
 from helpers.engine_programs.strategies import settings
+from helpers.fuzzing.search import first_difference
 from helpers.graphs.recorded_programs import graph_differences
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 
 import cudasync as cs
 from cudasync.graph.parts import intact
@@ -38,16 +38,11 @@ OF = IntactGraphs.of
 @pytest.mark.parametrize("bug", [everything, nothing])
 def test_a_planted_bug_is_found(bug, monkeypatch):
     monkeypatch.setattr(IntactGraphs, "of", bug)
-    found = []
 
-    @hypothesis_settings(max_examples=300, derandomize=True, database=None, deadline=None)
-    @given(failing_programs(), settings())
-    def search(program, setting):
-        if not found:
-            found.extend(graph_differences(program, setting, 2, beside=True, devices_too=True))
+    def differences(program, setting):
+        return graph_differences(program, setting, 2, beside=True, devices_too=True)
 
-    search()
-    assert found
+    assert first_difference(differences, failing_programs(), settings(), most=300)
 
 
 def fail():

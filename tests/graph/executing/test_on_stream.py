@@ -11,9 +11,9 @@ from helpers.arrays.foreign_arrays import TheirStream, is_held_up, pinned
 from helpers.driver.stream_capture import RELAXED, begin, end
 from helpers.engine_programs.host_programs import host_programs
 from helpers.engine_programs.strategies import programs, settings
+from helpers.fuzzing.search import first_difference
 from helpers.graphs.recorded_programs import graph_differences, recordable
-from hypothesis import Phase, given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cudasync as cs
@@ -137,16 +137,7 @@ def test_launches_between_the_work_of_a_stream_are_as_one_after_the_other(steps,
 @pytest.mark.parametrize("forgotten", ["come_after", "let_follow"])
 def test_a_launch_that_is_not_ordered_with_the_stream_is_found(forgotten, monkeypatch):
     monkeypatch.setattr(on_stream, forgotten, lambda *_: None)
-    found = []
-
-    @hypothesis_settings(max_examples=100, database=None, phases=[Phase.generate])
-    @given(STEPS)
-    def search(steps):
-        if not found:
-            found.extend(differences(steps))
-
-    search()
-    assert found
+    assert first_difference(differences, STEPS, most=100)
 
 
 def test_what_can_not_be_between_the_work_of_a_stream_is_said_so(engine):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers.engine_programs.host_programs import host_programs
 from helpers.engine_programs.strategies import settings
+from helpers.fuzzing.search import first_difference
 from helpers.graphs.recorded_programs import graph_differences
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -57,16 +58,11 @@ FAIL = host.HostPart._fail
 )
 def test_a_planted_bug_is_found(where, name, wrong, monkeypatch):
     monkeypatch.setattr(where, name, wrong)
-    found = []
 
-    @hypothesis_settings(max_examples=400, derandomize=True, database=None)
-    @given(host_programs(), settings())
-    def search(program, setting):
-        if not found:
-            found.extend(graph_differences(program, setting, 2, beside=True))
+    def differences(program, setting):
+        return graph_differences(program, setting, 2, beside=True)
 
-    search()
-    assert found
+    assert first_difference(differences, host_programs(), settings(), most=400)
 
 
 def chain(count, calls, fails_at=None):

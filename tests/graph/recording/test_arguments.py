@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from helpers.engine_programs.steps import Fail
 from helpers.engine_programs.strategies import programs, settings
+from helpers.fuzzing.search import first_difference
 from helpers.graphs.recorded_programs import rebound_differences, recordable
-from hypothesis import Phase, given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cudasync as cs
@@ -53,18 +53,7 @@ def test_a_graph_works_on_the_arrays_that_are_its_arguments_then(program, settin
 )
 def test_a_planted_bug_is_found(owner, name, bug, monkeypatch):
     monkeypatch.setattr(owner, name, bug)
-    found = []
-
-    @hypothesis_settings(
-        max_examples=300, derandomize=True, database=None, deadline=None, phases=[Phase.generate]
-    )
-    @given(some_programs, settings(), turns)
-    def search(program, setting, order):
-        if not found:
-            found.extend(rebound_differences(program, setting, order))
-
-    search()
-    assert found
+    assert first_difference(rebound_differences, some_programs, settings(), turns, most=300)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.arrays.layouts import Laid, laid
-from hypothesis import Phase, given, settings
+from helpers.fuzzing.search import first_difference
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cudasync import xp
@@ -102,20 +103,15 @@ def test_a_call_computes_the_product_and_reads_nothing_else(pair):
 def found_by(plant, monkeypatch):
     """True if the same search finds a bug."""
     plant(monkeypatch)
-    found = []
 
-    @settings(max_examples=150, database=None, phases=[Phase.generate], derandomize=True)
-    @given(pairs())
-    def look(pair):
-        if not found:
-            try:
-                found.append(wrong(pair))
-            except (AssertionError, IndexError) as error:
-                found.append(error)
-            found[:] = [each for each in found if each is not None]
+    def differences(pair):
+        try:
+            found = wrong(pair)
+        except (AssertionError, IndexError) as error:
+            found = error
+        return [] if found is None else [found]
 
-    look()
-    return bool(found)
+    return bool(first_difference(differences, pairs(), most=150))
 
 
 def in_factors(change):
