@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import current
+from cudasync.engine.current import maybe_engine
 from cudasync.errors import ClosedError
 from cudasync.graph import child_graphs
 from cudasync.graph.binding import bound, on_values, unused
@@ -94,7 +95,7 @@ class Executable:
         Raises ClosedError, and pushes nothing, if the executable, the engine or a buffer that the
         graph uses is closed, or if its device was reset.
         """
-        engine: Any = current.engine()
+        engine: Any = maybe_engine() or current.engine()
         push_only = self._instance.push_only
         if stream is None and engine._is_direct and push_only is not None:
             return push_only(engine, _getframe(1))

@@ -48,9 +48,7 @@ class Instance:
         self.push_only: Callable[[Any, FrameType], Op] | None = None
         if len(self.parts) == 1 and not self.staged and not self._buffers:
             part = self.parts[0]
-            if isinstance(part, DevicePart):
-                self.push_only = part.push
-            elif isinstance(part, HostPart):
+            if isinstance(part, HostPart) or (isinstance(part, DevicePart) and part.is_direct):
                 self.push_only = part.push_only
         self.accesses = accesses_of(self.nodes)
         (_, updated, written), _, variables = self.accesses

@@ -71,14 +71,14 @@ class GraphExec:
         token = here.token
         # A token identifies one life of one context: equal tokens mean the same device.
         if (
-            stream.__class__ is Stream
-            and (theirs := stream._owned) is not None
-            and token is theirs.token is owned.token is owned.context.token
-            and raw is not None
-            and theirs.raw is not None
+            raw is None
+            or stream.__class__ is not Stream
+            or (theirs := stream._owned) is None
+            or (on := theirs.raw) is None
+            or theirs.token is not token
+            or owned.token is not token
+            or owned.context.token is not token
         ):
-            on = theirs.raw
-        else:
             on = self._on(stream)
             raw = owned.get()
         code = driver.cuGraphLaunch(raw, on)[0]
@@ -86,8 +86,8 @@ class GraphExec:
             raise failure(code, "cuGraphLaunch")
         if event is not None:
             mine = event.owned
-            if token is mine.token and mine.raw is not None:
-                code = driver.cuEventRecord(mine.raw, on)[0]
+            if mine.token is token and (behind := mine.raw) is not None:
+                code = driver.cuEventRecord(behind, on)[0]
                 if code:
                     raise failure(code, "cuEventRecord")
                 event.was_recorded = True

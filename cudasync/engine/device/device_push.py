@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cudasync.driver import Device
     from cudasync.engine.engine import Engine
     from cudasync.engine.hazards.accesses import Accesses
-    from cudasync.engine.log.histories import Found, Known
+    from cudasync.engine.log.histories import Known
     from cudasync.engine.op import Op
 
     Enqueue: TypeAlias = Callable[..., Any]
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 _LOG = COMBINER.log
 _RANGES = COMBINER.ranges
 _KERNEL = OpKind.KERNEL
-_NOTHING: Found = (None, [], [], 0)
 _maybe_inside = current.maybe_inside
 
 
@@ -97,7 +96,9 @@ def push(
     token = get_ident()
     try:
         segment = _LOG.tail
-        segment.append(op)
+        # Not as a method: Python would look for one in the class first.
+        append = segment.append
+        append(op)
         # Runs once; `break` leaves it in a rare case.
         while True:
             mine = COMBINER.epoch
@@ -129,12 +130,12 @@ def push(
             ranges = _RANGES.get(mine.histories_of)
             if ranges is None:
                 ranges = COMBINER.ranges_of(mine.histories_of)
-            found = _NOTHING if known is None else known.found
             is_again = False
-            if found[0] is ranges.exact:
-                # True if no op has touched memory since the last push of this launch: then that
-                # push is the last writer of these ranges, and they have no readers since.
-                is_again = ranges.latest == known.latest  # type: ignore[union-attr]
+            if known is not None and (found := known.found)[0] is ranges.exact:
+                # If no op has touched memory since the last push of this launch, then that push is
+                # the last writer of these ranges, and they have no readers since.
+                if ranges.latest == known.latest:
+                    is_again = True
             else:
                 maybe = histories.find(op, ranges)
                 if maybe is None:

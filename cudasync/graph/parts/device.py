@@ -50,25 +50,18 @@ class DevicePart:
         # others may take once the part is gone.
         self.intact = IntactGraphs(self.nodes, segment.device, self.accesses, self.over, self.name)
         self.candidates = Candidates.of(self.nodes, ends, self.intact.salvage)
-        self._is_direct = not self._priority and not self._is_checked
+        # True if `push_only` suffices on an engine without special cases.
+        self.is_direct = not self._priority and not self._is_checked
+        # A bound method made once; None once it is closed.
+        self._enqueue: Callable[..., None] | None = self._executable.launch
         # For profiles that ask for times of nodes; None until the first does.
         self._timings: TimedGraphs | None = None
 
     def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
+        if engine._is_direct and self.is_direct and between is None:
+            return self.push_only(engine, frame)
+        executable = self._or_raise()
         accesses = self.accesses
-        executable = self._executable
-        # `GraphExec.is_closed`, inlined.
-        if (
-            executable is None
-            or (owned := executable._owned).raw is None
-            or owned.token is not owned.context.token
-        ):
-            executable = self._or_raise()
-        if engine._is_direct and self._is_direct and between is None:
-            return device_push.push(
-                engine, executable.launch, accesses, self.name, self._device, frame,
-                self.candidates, self._known,
-            )  # fmt: skip
         (only_read, updated, written), reads, writes = accesses
         also_read, also_written = besides(between)
         fn, candidates, bind = executable.launch, self.candidates, None
@@ -92,6 +85,22 @@ class DevicePart:
         )
         op._said = accesses
         return op
+
+    def push_only(self, engine: Engine, frame: FrameType) -> Op:
+        """`push` onto a direct engine, if the part is direct: the launch that costs the least."""
+        executable, enqueue = self._executable, self._enqueue
+        # `GraphExec.is_closed`, inlined.
+        if (
+            executable is None
+            or enqueue is None
+            or (owned := executable._owned).raw is None
+            or owned.token is not owned.context.token
+        ):
+            enqueue = self._or_raise().launch
+        return device_push.push(
+            engine, enqueue, self.accesses, self.name, self._device, frame,
+            self.candidates, self._known,
+        )  # fmt: skip
 
     def _timed(self) -> tuple[Callable[..., None], Candidates, Bind]:
         """A launch with times of its nodes, its candidates, and the function that binds it to the
@@ -122,4 +131,4 @@ class DevicePart:
         return executable
 
     def close(self) -> None:
-        self._executable = self._timings = None
+        self._executable = self._enqueue = self._timings = None
