@@ -6,12 +6,11 @@ the captured stream; the captured stream must wait for it before the capture end
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cuda.bindings import driver
 
 from cudasync.driver.graph.graph import Graph
-from cudasync.driver.result import check
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -45,10 +44,7 @@ class Capture:
 
     def __enter__(self) -> Graph:
         graph = Graph(self._stream.device)
-        raw = self._stream.enter()
-        answer = driver.cuStreamBeginCaptureToGraph(raw, graph.get(), [], [], 0, self._mode)
-        check(answer, "cuStreamBeginCaptureToGraph")
-        graph.begin()
+        graph.captures.begin(self._stream.enter(), self._mode)
         self._graph = graph
         return graph
 
@@ -60,5 +56,4 @@ class Capture:
     ) -> None:
         graph, self._graph = self._graph, None
         assert graph is not None, "a capture is entered once"
-        answer: Any = driver.cuStreamEndCapture(self._stream.enter())
-        graph.end(answer, error)
+        graph.captures.end(self._stream.enter(), error)

@@ -9,7 +9,7 @@ from cuda.bindings import driver
 
 from cudasync.driver.context import here
 from cudasync.driver.graph.update import update
-from cudasync.driver.ownership.handles import Owned
+from cudasync.driver.ownership.handles import Owned, leave
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.driver.result import check, failure
 from cudasync.driver.streams.chosen_stream import as_stream
@@ -164,7 +164,7 @@ class GraphExec:
         made._device = on
         made._keeps = ()
         raw = driver.CUgraphExec(operator.index(handle))
-        made._owned = Owned(on.context, raw, _leave, noun="executable graph", blocking=False)
+        made._owned = Owned(on.context, raw, leave, noun="executable graph", blocking=False)
         return made
 
     def upload(self, stream: StreamLike | None = None) -> None:
@@ -195,8 +195,3 @@ class GraphExec:
 
     def __repr__(self) -> str:
         return "<GraphExec closed>" if self.is_closed else f"<GraphExec on {self._device!r}>"
-
-
-def _leave(_: Any) -> tuple[int]:
-    """Destroys nothing: another library owns the handle."""
-    return (0,)

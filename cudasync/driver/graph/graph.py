@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from cuda.bindings import driver
 
 from cudasync.driver.graph import edges
+from cudasync.driver.graph.capture_to_graph import CaptureToGraph
 from cudasync.driver.graph.executable import GraphExec
 from cudasync.driver.graph.node import GraphNode
 from cudasync.driver.graph.work import (
@@ -28,9 +29,9 @@ from cudasync.driver.graph.work import (
     WaitFor,
     Work,
 )
-from cudasync.driver.ownership.handles import Owned
+from cudasync.driver.ownership.handles import Owned, leave
 from cudasync.driver.ownership.unpicklable import unpicklable
-from cudasync.driver.result import check, failure
+from cudasync.driver.result import check
 from cudasync.driver.streams.current_streams import given_device
 
 if TYPE_CHECKING:
@@ -42,10 +43,6 @@ if TYPE_CHECKING:
     from cudasync.driver.streams.event import Event
     from cudasync.driver.streams.stream import Stream
 
-_RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-_INVALIDATED = int(driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
-# The index, among the results of cuStreamGetCaptureInfo, of the nodes that precede the next node.
-_LEAVES = 3
 # The attribute of a kernel node; and the flag that lets an executable graph use it.
 _PRIORITY = driver.CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_PRIORITY
 _BY_NODE = driver.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.value
@@ -61,11 +58,6 @@ class _Empty(Work):
 
     def params(self, device: Device) -> tuple[Any, ...]:
         return ()
-
-
-def _leave(_: Any) -> tuple[int]:
-    """Destroys nothing: another library owns the handle."""
-    return (0,)
 
 
 @unpicklable("make the graph there")
@@ -84,10 +76,7 @@ class Graph:
         self._keeps: list[Any] = []
         # True once a kernel node has a priority.
         self._has_priorities = False
-        # False from the beginning of a capture until it ends without error.
-        self._is_whole = True
-        # True once a call that the driver refused broke a capture. The graph is closed then.
-        self.was_broken = False
+        self.captures = CaptureToGraph(self._owned)
 
     @property
     def device(self) -> Device:
@@ -279,34 +268,9 @@ class Graph:
             )
             return path.read_text(encoding="utf-8")
 
-    def begin(self) -> None:
-        """A capture into the graph begins: the graph is incomplete until `end`."""
-        self._is_whole = False
-
-    def end(self, answer: Any, cause: BaseException | None = None) -> None:
-        """The capture ends, with this answer of cuStreamEndCapture, and perhaps with an exception.
-
-        If the capture failed, the driver has destroyed the graph, and it counts as closed. Then
-        this raises CudaError, or tells the exception.
-        """
-        if not answer[0]:
-            self._is_whole = cause is None
-            return
-        self.was_broken = int(answer[0]) == _INVALIDATED
-        self._owned.close(_leave)
-        error = failure(answer[0], "cuStreamEndCapture")
-        (cause or error).add_note(f"{error}; the driver has destroyed the graph: build another")
-        if cause is None:
-            raise error
-
     def whole(self) -> Any:
         """The driver's handle. Raises ValueError after a capture that failed."""
-        if not self._is_whole:
-            raise ValueError(
-                "a capture into the graph is under way or has failed: end the capture, or build "
-                "a new graph"
-            )
-        return self._owned.ready()
+        return self.captures.whole()
 
     def kept(self) -> tuple[Any, ...]:
         """The objects that must live as long as a copy of the graph."""
@@ -324,23 +288,15 @@ class Graph:
         the graph: `was_broken` is True, and the graph is closed. A note of the error says so.
         (cuStreamBeginCaptureToGraph, cuStreamEndCapture)
         """
-        graph, raw = self._owned.ready(), stream.enter()
+        self._owned.ready()
         before = self._raw_of(after)
         self._keeps.append(enqueue)
-        self.begin()
-        data = edges.plain(len(before))
-        check(
-            driver.cuStreamBeginCaptureToGraph(raw, graph, before, data, len(before), _RELAXED),
-            "cuStreamBeginCaptureToGraph",
-        )
-        try:
-            enqueue(stream)
-            found = check(driver.cuStreamGetCaptureInfo(raw), "cuStreamGetCaptureInfo")
-        except BaseException as error:
-            self.end(driver.cuStreamEndCapture(raw), error)
-            raise
-        self.end(driver.cuStreamEndCapture(raw))
-        return [GraphNode(self, each) for each in found[_LEAVES]]
+        return [GraphNode(self, each) for each in self.captures.add(enqueue, stream, before)]
+
+    @property
+    def was_broken(self) -> bool:
+        """True once a call that the driver refused broke a capture. The graph is closed then."""
+        return self.captures.was_broken
 
     def instantiate(self) -> GraphExec:
         """An executable graph of the present nodes. (cuGraphInstantiate)
@@ -366,11 +322,11 @@ class Graph:
         made._device = device
         # `Owned` takes the life of the context that this thread has entered.
         device.context.enter()
-        destroy = driver.cuGraphDestroy if is_ours else _leave
+        destroy = driver.cuGraphDestroy if is_ours else leave
         made._owned = Owned(device.context, raw, destroy, noun="graph", blocking=False)
         made._keeps = list(keeps)
-        made._is_whole = True
-        made.was_broken = made._has_priorities = False
+        made._has_priorities = False
+        made.captures = CaptureToGraph(made._owned)
         return made
 
     def _part(self, raw: Any) -> Graph:
