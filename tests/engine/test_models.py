@@ -35,6 +35,8 @@ HANDSHAKES = {
     "histories.let_rest",
     "permits.take",
     "permits.give_back",
+    "pool.ring_for_a_sleeper",
+    "pool.take_ring",
 }
 
 

@@ -157,9 +157,25 @@ class WorkerPool:
         states = list(self.states.rows.values())
         if ASLEEP in states or WATCHING in states:
             if self.is_silent():
-                self.bell.ring()
+                self.ring_for_a_sleeper()
         elif self.slots.vacant:
             self.slots.start()
+
+    def ring_for_a_sleeper(self) -> None:
+        """Ring the bell: a worker was seen at rest. If none takes the ring, start one."""
+        self.bell.ring()
+        # The worker may have come for another reason meanwhile: see `take_ring`.
+        if not self.is_silent() and not self.states.is_any_at_rest():
+            self.slots.start()
+
+    def take_ring(self) -> None:
+        """The caller has changed its row or lent its slot. It must `meet` and look for work.
+
+        A worker at rest may come without having taken the ring that was meant for it. Pushes do not
+        ring while the bell rings, so the ring may stay only if a worker at rest can take it.
+        """
+        if not self.is_silent() and not self.states.is_any_at_rest():
+            self.bell.sleep(0)
 
     def rescue(self) -> None:
         """There was no progress for a while: if fewer workers run ops than may, provide another.
@@ -184,7 +200,7 @@ class WorkerPool:
             return
         stuck = [worker for worker in free if rows[worker] is not ASLEEP]
         if free and not stuck and self.is_silent():
-            self.bell.ring()
+            self.ring_for_a_sleeper()
         elif free:
             (one, *_) = stuck or free
             self.slots.replace(one)
@@ -213,6 +229,7 @@ class WorkerPool:
             if worker.lends:
                 self.slots.lend()
             self.states.uncover()
+            self.take_ring()
             self.look_again()
         try:
             yield
@@ -223,8 +240,13 @@ class WorkerPool:
                 place.permits.take_beyond(worker)
             if not worker.waits and is_home:
                 if worker.lends and not self.slots.take_back():
-                    self.bell.ring()
+                    self.wake_surplus()
                 self.states.enter(worker, WORKING)
+
+    def wake_surplus(self) -> None:
+        """There is one worker too many, which must end: perhaps a sleeping one."""
+        if self.states.is_any_at_rest():
+            self.ring_for_a_sleeper()
 
     def look_again(self) -> None:
         """Pushes may have relied on the calling worker, and may not any more: look, and ring."""

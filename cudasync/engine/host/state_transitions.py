@@ -33,6 +33,10 @@ def wake(worker: Worker) -> None:
     if not pool.is_watched:
         WATCHDOG.watch(pool)
     pool.states.uncover()
+    pool.take_ring()
+    # Earlier pushes relied on a ring that is taken now, or on workers that left `searching`.
+    COMBINER.log.meet()
+    meet(pool.heap)
     attend(worker)
 
 
@@ -60,6 +64,7 @@ def leave(worker: Worker) -> None:
     pool = worker.pool
     pool.states.leave(worker)
     pool.states.uncover()
+    pool.take_ring()
     # Pushes meanwhile may have relied on this worker.
     pool.look_again()
 

@@ -78,6 +78,11 @@ class States:
         if self.searching and WATCHING not in self.now():
             self.searching.clear()
 
+    def is_any_at_rest(self) -> bool:
+        """True if a worker may take a ring. (`now`, inlined.)"""
+        states = list(self.rows.values())
+        return ASLEEP in states or WATCHING in states
+
     def now(self) -> list[State]:
         """The states of all workers."""
         return list(self.rows.values())

@@ -127,8 +127,7 @@ def come_back(worker: Worker) -> bool:
     home.states.enter(worker, WORKING)
     is_back = home.permits.take(worker)
     if not home.slots.take_back():
-        # Its slot is taken, so the pool has one worker too many, which ends: perhaps a sleeper.
-        home.bell.ring()
+        home.wake_surplus()
     return is_back
 
 

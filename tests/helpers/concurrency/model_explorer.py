@@ -43,18 +43,25 @@ class _RawLock:
 
     def __init__(self) -> None:
         self._free = threading.BoundedSemaphore(1)
+        # Written at each change and read at each look: the explorer does not see the look at the
+        # semaphore itself, and would try only one order of look and change.
+        self.changes = 0
 
     def acquire(self, timeout: float = -1) -> bool:
-        return self._free.acquire(timeout=None if timeout < 0 else timeout)
+        is_acquired = self._free.acquire(timeout=None if timeout < 0 else timeout)
+        self.changes = 1
+        return is_acquired
 
     def release(self) -> None:
+        self.changes = 1
         try:
             self._free.release()
         except ValueError:
             raise RuntimeError("release unlocked lock") from None
 
     def locked(self) -> bool:
-        raise NotImplementedError
+        free: Any = self._free
+        return self.changes >= 0 and free._value == 0
 
 
 class _NoSlots(ast.NodeTransformer):
