@@ -7,13 +7,32 @@ from contextlib import suppress
 from threading import get_ident
 
 import pytest
+from helpers.concurrency.thread_crew import comes_true, without_watchdog
 
 import cudasync as cs
+from cudasync.atomic import Bell
 from cudasync.engine.host import awaited_pool
 from cudasync.engine.host.additional_pools import with_pool
 from cudasync.testing import HostLatch
 
 PATIENCE_S = 40
+
+
+class NotingBell(Bell):
+    """Knows whether the worker sleeps: then it has looked for work, and looks no more by itself."""
+
+    has_sleeper = False
+
+    def ring(self):
+        self.has_sleeper = False
+        super().ring()
+
+    def sleep(self, timeout=None):
+        self.has_sleeper = self.is_silent()
+        try:
+            return super().sleep(timeout)
+        finally:
+            self.has_sleeper = False
 
 
 class Rig:
@@ -23,6 +42,8 @@ class Rig:
         self.engine = engine
         with_pool(engine, "own", 1, awaited_pool.AwaitedPool)
         self.pool = engine._pools["own"]
+        self.pool.bell = NotingBell()
+        self.pool.is_silent = self.pool.bell.is_silent
         self.order = cs.Var()
         self.ran = []
 
@@ -40,10 +61,12 @@ class Rig:
     def put_off(self, make=lambda: None):
         """A push whose ring was put off, and its function `make()`.
 
-        A push that comes while the worker is awake is not put off.
+        A push that comes while the worker is awake is not put off, and a worker that falls asleep
+        may find the op.
         """
         while True:
             self.learn()
+            assert comes_true(lambda: self.pool.bell.has_sleeper and self.pool.is_silent())
             fn = make()
             op = self.push(fn)
             if self.pool.is_put_off:
@@ -60,8 +83,16 @@ def rig():
         yield Rig(engine)
 
 
+@pytest.fixture
+def unwatched():
+    """A rig in which a push that is put off is rung for by no watchdog, however late its wait."""
+    with without_watchdog(), cs.Engine(workers=1) as engine:
+        yield Rig(engine)
+
+
 @pytest.mark.parametrize("wait", ["op", "variable", "all"])
-def test_who_waits_runs_it_and_nobody_is_woken(rig, wait):
+def test_who_waits_runs_it_and_nobody_is_woken(unwatched, wait):
+    rig = unwatched
     op, _ = rig.put_off()
     {"op": op.wait, "variable": rig.order.wait, "all": rig.engine.waitall}[wait]()
     assert rig.ran == [get_ident()]
@@ -129,8 +160,8 @@ class Interrupted:
             raise KeyboardInterrupt
 
 
-def test_after_ctrl_c_the_worker_goes_on_with_what_can_go_on(rig):
-    op, fn = rig.put_off(lambda: Interrupted(can_go_on=True))
+def test_after_ctrl_c_the_worker_goes_on_with_what_can_go_on(unwatched):
+    op, fn = unwatched.put_off(lambda: Interrupted(can_go_on=True))
     with pytest.raises(KeyboardInterrupt):
         op.wait()
     op.wait(PATIENCE_S)
@@ -138,7 +169,8 @@ def test_after_ctrl_c_the_worker_goes_on_with_what_can_go_on(rig):
     assert fn.calls[0] == get_ident() != fn.calls[1]
 
 
-def test_ctrl_c_fails_what_can_not_go_on(rig):
+def test_ctrl_c_fails_what_can_not_go_on(unwatched):
+    rig = unwatched
     op, _ = rig.put_off(lambda: Interrupted(can_go_on=False))
     with pytest.raises(KeyboardInterrupt):
         op.wait()
