@@ -47,7 +47,11 @@ def wait_for_all(engine: Engine) -> None:
 def _refuse_endless(issuer: Issuer) -> bool:
     now = time.monotonic()
     for op, (since, timeline) in issuer.interrupted.items():
-        if not op.finished and now - since > shutdown.GRACE_S:
+        if op.finished or now - since <= shutdown.GRACE_S:
+            continue
+        # It may be over, and nobody has asked: a wait asks for the last op of each stream.
+        issuer.query(op)
+        if not op.finished:
             raise CudasyncError(
                 f"{shutdown.named(op)} still runs on {timeline.name} since Ctrl-C ended a wait, "
                 f"and may never end: Device({timeline.device.ordinal}).reset() ends it if the "

@@ -176,6 +176,8 @@ class _Leave:
         if now - self._since < (_AGAIN_S if self._attempts else allowed_s):
             return True
         self._since = now
+        # Else an op may be named that is over: a wait asks for the last op of each stream.
+        self._issuer.look()
         flying, running = _heads(in_flight(self._issuer)), self._running()
         if self._cause is Cause.END or (self._cause is Cause.ERROR and running):
             self._say_what_is_awaited(flying)

@@ -7,14 +7,19 @@ it: `python -m helpers.concurrency.interrupt_program LINE`, in `tests/`.
 
 from __future__ import annotations
 
+import io
+import re
 import sys
+from contextlib import contextmanager
 
 import pytest
 from helpers.concurrency.interrupt_injector import Interrupter
 from helpers.concurrency.interrupt_scenes import KERNELS, Ground
+from helpers.driver.held_devices import engine_behind
 from helpers.repository.subprocesses import run_module
 
 import cudasync as cs
+from cudasync.engine.lifecycle import interrupts, shutdown
 
 
 def assert_whole_after(*options: str, deadline_s: float) -> None:
@@ -69,3 +74,43 @@ def test_what_traces_is_kept_for_as_long_as_the_interrupter():
     with Interrupter(0) as interrupter:
         tracing = sys.gettrace()
     assert any(each is tracing for each in vars(interrupter).values())
+
+
+@contextmanager
+def held_behind_an_op_that_is_over(patches, device, latch):
+    """An engine that loses its patience at once. Nobody has asked for the end of the first op."""
+    # A longer wait would ask for all ops.
+    for limit in ("GRACE_S", "_PATIENCE_S", "_LOOK_S"):
+        patches.setattr(shutdown, limit, 0.0)
+    with engine_behind(latch) as engine:
+        x = cs.Var("x")
+        engine.push(lambda stream: None, writes=[x], device=device, name="over")
+        engine.push(latch.hold, writes=[x], device=device, name="held")
+        yield engine
+
+
+def test_an_op_that_is_over_is_not_called_endless(monkeypatch, device, latch):
+    with held_behind_an_op_that_is_over(monkeypatch, device, latch) as engine:
+        interrupts.note(engine)
+        with pytest.raises(cs.CudasyncError, match=r"^op 'held', .* still runs on device 0 stream"):
+            engine.clear_errors()
+        monkeypatch.undo()
+        latch.release()
+        engine.clear_errors()
+
+
+def test_a_program_that_ends_does_not_wait_for_an_op_that_is_over(monkeypatch, device, latch):
+    told = []
+
+    class Stderr(io.StringIO):
+        def write(self, text):
+            told.append(text)
+            latch.release()
+            return len(text)
+
+    with held_behind_an_op_that_is_over(monkeypatch, device, latch) as engine:
+        monkeypatch.setattr(sys, "stderr", Stderr())
+        shutdown.leave(engine, None)
+        monkeypatch.undo()
+    (line,) = told
+    assert re.match(r"cudasync: the program has ended: op 'held', [^;]* runs on device 0", line)
