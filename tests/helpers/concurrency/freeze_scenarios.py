@@ -56,14 +56,17 @@ class OnEngine(Scenario):
 
     def suspended_worker(self, freezer: Freezer) -> None:
         """Push an op; its worker may be suspended from then on."""
-        went = threading.Event()
+        is_known, went = threading.Event(), threading.Event()
 
         def one() -> None:
+            # The other threads look at this op.
+            assert is_known.wait(PATIENCE_S)
             self.ran.append("one")
             freezer.install()
             went.set()
 
         self.ops["one"] = self.engine.push(one, name="one")
+        is_known.set()
         assert went.wait(PATIENCE_S)
 
     def finish(self, *names: str) -> Iterator[str]:
@@ -206,9 +209,10 @@ class FinishesHostOp(OnEngine):
     """The suspended thread is a worker that finishes an op, and goes on to the next one."""
 
     def suspended(self, freezer: Freezer) -> None:
-        went = threading.Event()
+        gate, went = threading.Event(), threading.Event()
 
         def one() -> None:
+            assert gate.wait(PATIENCE_S)
             # A dependent op, so that finishing the op does more.
             self.push("dependent", reads=[self.y])
             self.ran.append("one")
@@ -219,6 +223,7 @@ class FinishesHostOp(OnEngine):
         self.ops["stop"] = self.engine.push(
             lambda: (self.ran.append("stop"), freezer.stop()), name="stop", pool="io"
         )
+        gate.set()
         assert went.wait(PATIENCE_S)
 
     def others(self, freezer: Freezer) -> Iterator[str]:
