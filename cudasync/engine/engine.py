@@ -56,8 +56,9 @@ class Engine:
     of CUDASYNC_ENGINE, else "async". `workers` threads run host ops (default: one per core);
     `pools` names further pools, for ops that block: `pools={"io": 16}`. A pool limits how many of
     its ops run at once, and workers of other pools may run its ops. But all ops of a pool of one
-    worker run on one thread, unless one of them waits for an op. With `max_in_flight`, a
-    push waits while that many ops are unfinished. `trace=True` records when and where each op ran.
+    worker run on one thread, unless one of them waits for an op, or the thread gets no processor
+    for a second. With `max_in_flight`, a push waits while that many ops are unfinished.
+    `trace=True` records when and where each op ran.
 
     `streams` is the number of streams for kernels on each device; copies in, copies out, and the
     ops of each priority have as many streams of their own, made at first need. A device op follows

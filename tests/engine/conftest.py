@@ -9,6 +9,8 @@ import pytest
 from helpers.concurrency.bytecode_freezer import end_tracing
 from helpers.driver.held_devices import device, latch
 
+from cudasync.engine.host import pool as pools
+
 __all__ = ["device", "latch"]
 
 
@@ -17,6 +19,12 @@ def tracing_ends() -> Iterator[None]:
     """End tracing after a test that uses freezers."""
     yield
     end_tracing()
+
+
+@pytest.fixture
+def replaced_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the suspended only thread of a pool soon: else each such point takes a second."""
+    monkeypatch.setattr(pools, "ONLY_THREAD_S", 0.01)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

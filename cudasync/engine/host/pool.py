@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 COPY_POOL, COPIERS = "(copies)", 2
 # Closed workers have nothing left to do; a worker that does not end is suspended.
 PATIENCE_S = 5.0
+# Ops may rely on the only thread of a pool, and on a busy machine a thread comes late: it is
+# replaced only after so long without progress.
+ONLY_THREAD_S = 1.0
 
 
 class Regional:
@@ -84,6 +87,8 @@ class WorkerPool:
         self.visits = Tickets()
         # All living workers, also replaced ones.
         self.workers: dict[Worker, None] = {}
+        # What `_is_only_late` saw first, and when.
+        self._standstill: tuple[object, float] = None, 0.0
         # The watchdog watches the pool. Only the watchdog writes it.
         self.is_watched = False
         self.is_closed = False
@@ -201,14 +206,29 @@ class WorkerPool:
         stuck = [worker for worker in free if rows[worker] is not ASLEEP]
         if free and not stuck and self.is_silent():
             self.ring_for_a_sleeper()
-        elif free:
+        elif free and not self._is_only_late():
             (one, *_) = stuck or free
             self.slots.replace(one)
             # No push may rely on it any more.
             self.states.leave(one)
             self.permits.give_back(one)
-        else:
+        elif not free:
             self.slots.start_again()
+
+    @property
+    def progress(self) -> object:
+        """A value that is equal at two moments if no op of the pool ended in between."""
+        return self.ran, self.ledger.counters.failed_ops.taken, self.heap[:1]
+
+    def _is_only_late(self) -> bool:
+        """True if the only worker of the pool may just be late: see `ONLY_THREAD_S`."""
+        if self.size > 1:
+            return False
+        now, progress = time.monotonic(), self.progress
+        seen, since = self._standstill
+        if progress != seen:
+            self._standstill, since = (progress, now), now
+        return now - since < ONLY_THREAD_S
 
     @contextmanager
     def blocked(self, worker: Worker) -> Iterator[None]:

@@ -139,7 +139,7 @@ class _Looks:
     def have_changed(self, pool: WorkerPool) -> bool:
         """True unless the pool has work and made no progress with it."""
         log = COMBINER.progress
-        own = pool.ran, pool.ledger.counters.failed_ops.taken, pool.heap[:1]
+        own = pool.progress
         # Planning may go on for other pools while ready ops stay here; and the other way round.
         is_stuck = own == self.own and (log == self.log or not COMBINER.unplanned)
         is_left = bool(pool.heap) and own == self.own

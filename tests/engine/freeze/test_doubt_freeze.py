@@ -20,7 +20,7 @@ from helpers.engine_programs.runner import kernels
 import cudasync as cs
 from cudasync.engine.device import in_doubt
 
-pytestmark = pytest.mark.usefixtures("tracing_ends")
+pytestmark = pytest.mark.usefixtures("tracing_ends", "replaced_soon")
 
 N = 8
 POINTS = 40

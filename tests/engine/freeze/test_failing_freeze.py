@@ -16,7 +16,7 @@ import cudasync as cs
 from cudasync.engine.device import issue
 from cudasync.engine.device.issue import Issuer
 
-pytestmark = pytest.mark.usefixtures("tracing_ends")
+pytestmark = pytest.mark.usefixtures("tracing_ends", "replaced_soon")
 
 N = 8
 POINTS = 30

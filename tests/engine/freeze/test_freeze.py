@@ -15,7 +15,7 @@ from helpers.concurrency import freeze_scenarios as host
 from helpers.concurrency import freeze_unheard_scenarios as unheard
 from helpers.concurrency.freeze_test import PATIENCE_S, Scenario, count_points, freeze_at, sample
 
-pytestmark = [pytest.mark.sampled(2), pytest.mark.usefixtures("tracing_ends")]
+pytestmark = [pytest.mark.sampled(2), pytest.mark.usefixtures("tracing_ends", "replaced_soon")]
 
 # The number of points that are tried in each scenario without --run-slow.
 MOST = 25

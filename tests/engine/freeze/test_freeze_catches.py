@@ -15,7 +15,7 @@ from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
 from helpers.concurrency.freeze_test import Scenario, Stuck, count_points, freeze_at, sample
 from helpers.concurrency.thread_crew import without_watchdog
 
-pytestmark = [pytest.mark.sampled(2), pytest.mark.usefixtures("tracing_ends")]
+pytestmark = [pytest.mark.sampled(2), pytest.mark.usefixtures("tracing_ends", "replaced_soon")]
 
 IMPATIENCE_S = 0.1
 

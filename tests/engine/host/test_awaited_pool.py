@@ -18,6 +18,9 @@ from cudasync.testing import HostLatch
 PATIENCE_S = 40
 
 
+rest = Bell.sleep
+
+
 class NotingBell(Bell):
     """Knows whether the worker sleeps: then it has looked for work, and looks no more by itself."""
 
@@ -30,7 +33,7 @@ class NotingBell(Bell):
     def sleep(self, timeout=None):
         self.has_sleeper = self.is_silent()
         try:
-            return super().sleep(timeout)
+            return rest(self, timeout)
         finally:
             self.has_sleeper = False
 
