@@ -22,15 +22,21 @@ _CHUNK_BYTES: Final = 256 << 10
 # One more element, for fills that begin at an odd address.
 _CHUNK = ctypes.create_string_buffer(PATTERN * (_CHUNK_BYTES // 2 + 1))
 _SOURCE: Final = ctypes.addressof(_CHUNK)
-# Above this, pages are not touched.
+# Above this, pages of freed memory are dropped.
 _MOST_TOUCHED_BYTES: Final = 64 << 20
+# Above this, pages of fresh memory are not touched.
+_MOST_FILLED_BYTES: Final = 256 << 20
 _STRETCH_BYTES: Final = 4 << 20
 _MAP_FIXED: Final = 0x10
 _MAP_NORESERVE: Final = 0x4000
 
-_mmap = ctypes.CDLL(None, use_errno=True).mmap
+_libc = ctypes.CDLL(None, use_errno=True)
+_mmap = _libc.mmap
 _mmap.restype = ctypes.c_void_p
 _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+# Its failure is no failure: a system without huge pages has small ones.
+_madvise = _libc.madvise
+_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 # A file in memory with one stretch of poison, made at the first large fill. If several threads
 # make one at once, the first in the list is used.
 _file: list[int] = []
@@ -67,6 +73,20 @@ def poison_pages(address: int, size_bytes: int) -> None:
             poison(start, length)
 
 
+def poison_fresh(address: int, size_bytes: int) -> None:
+    """Fill memory that is about to be used with poison; it is private to this process.
+
+    A block that may well be written whole gets huge pages, and is filled: a first write to a page
+    of the file costs three times as much. Pages of the largest blocks are not touched.
+    """
+    if _MOST_TOUCHED_BYTES < size_bytes <= _MOST_FILLED_BYTES:
+        first, behind = _whole_pages(address, size_bytes)
+        _map_over(first, behind - first, None)
+        poison(address, size_bytes)
+    else:
+        poison_pages(address, size_bytes)
+
+
 def zero_pages(address: int, size_bytes: int) -> None:
     """Fill memory that is private to this process with zeros; its pages are dropped.
 
@@ -96,7 +116,11 @@ def _map_over(start: int, size_bytes: int, descriptor: int | None) -> bool:
         flags |= mmap.MAP_ANONYMOUS
     file = -1 if descriptor is None else descriptor
     found: int | None = _mmap(start, size_bytes, rights, flags, file, 0)
-    return found == start
+    if found != start:
+        return False
+    if descriptor is None:
+        _madvise(start, size_bytes, mmap.MADV_HUGEPAGE)
+    return True
 
 
 def _file_of_poison() -> int:

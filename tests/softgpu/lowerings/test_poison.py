@@ -18,7 +18,7 @@ from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.core.machine import Machine
 from cudasync.softgpu.core.memory.allocation_table import MemoryKind
 from cudasync.softgpu.core.memory.arena import Arena
-from cudasync.softgpu.interface.poison import PATTERN, poison, poison_pages
+from cudasync.softgpu.interface.poison import PATTERN, poison, poison_fresh, poison_pages
 from cudasync.testing import explore
 
 # By name: bits of an element, of its exponent, and of its mantissa. A NaN has an exponent of all
@@ -74,9 +74,10 @@ def test_every_byte_is_filled_and_no_other(size, start):
     assert set(memory.raw[:base] + memory.raw[base + size : size + 64]) == {1}
 
 
+@pytest.mark.parametrize("fill", [poison_pages, poison_fresh])
 @pytest.mark.parametrize("size", [(64 << 20) + 1, (65 << 20) + 4097])
 @pytest.mark.parametrize("offset", [0, 256, mmap.PAGESIZE])
-def test_large_blocks_are_poison_whole_again_and_again(size, offset):
+def test_large_blocks_are_poison_whole_again_and_again(size, offset, fill):
     arena = Arena(1 << 28)
     start = arena.base + offset
     around = (arena.base + offset + size, 256)
@@ -84,7 +85,7 @@ def test_large_blocks_are_poison_whole_again_and_again(size, offset):
     whole = size // 8 * 8
     (word,) = np.frombuffer(PATTERN * 4, np.uint64)
     for _ in range(2):
-        poison_pages(start, size)
+        fill(start, size)
         found = np.frombuffer((ctypes.c_char * size).from_address(start), np.uint8)
         assert (found[:whole].view(np.uint64) == word).all()
         assert found[whole:].tobytes() == (PATTERN * 4)[: size - whole]
@@ -108,6 +109,15 @@ def test_a_large_block_takes_memory_where_it_is_written_alone():
     freed = resident_bytes()
     assert written - before > size // 2
     assert written - freed > size // 2
+
+
+def test_the_largest_fresh_blocks_take_no_memory():
+    size = 320 << 20
+    start = Arena(1 << 29).reserve(size)
+    before = resident_bytes()
+    poison_fresh(start, size)
+    assert resident_bytes() - before < size // 8
+    assert ctypes.string_at(start + size // 2, 2) == PATTERN
 
 
 def read(address, size):

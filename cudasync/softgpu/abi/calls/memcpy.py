@@ -83,8 +83,7 @@ def cu_memcpy_peer_async(
 
 
 def _copy_now(machine: Machine, target: Place, source: Place, size: int) -> None:
-    stream = machine.streams.get(_DEFAULT)
-    machine.streams.finish(machine.transfers.copy(stream, target, source, size))
+    machine.transfers.copy_now(machine.streams.get(_DEFAULT), target, source, size)
 
 
 @export("cuMemcpyHtoD")

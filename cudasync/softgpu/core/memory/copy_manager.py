@@ -20,6 +20,7 @@ from cudasync.softgpu.core.driver_types.result_codes import (
 from cudasync.softgpu.core.memory.box_copies import HOST, BoxCopy, End
 from cudasync.softgpu.core.memory.copy_commands import Copy, Fill, Place
 from cudasync.softgpu.core.memory.row_copies import move_rows
+from cudasync.softgpu.core.memory.staging import staging_buffer
 from cudasync.softgpu.interface.poison import PATTERN
 
 if TYPE_CHECKING:
@@ -129,11 +130,8 @@ class TransferManager:
         if here is None and size_bytes and rows and not captured:
             if size_bytes * rows > _STAGED_BYTES and not is_done:
                 self._streams.come_to(stream)
-            staged = ctypes.create_string_buffer(size_bytes * rows)
-            start = ctypes.addressof(staged)
-            lengths, pitches = (1, rows, size_bytes), ((0, size_bytes), (0, source_pitch))
-            move_rows(start, source.address, lengths, *pitches)
-            source, source_pitch = Place(start, None, staged), size_bytes
+            source = self._staged(source.address, size_bytes, rows, source_pitch)
+            source_pitch = size_bytes
         command = Copy(
             stream,
             target,
@@ -147,6 +145,38 @@ class TransferManager:
         if is_done and not captured:
             self._streams.finish(command)
         return command
+
+    def copy_now(self, stream: Stream, target: Place, source: Place, size_bytes: int) -> None:
+        """Copy, and return once that is done. A large pageable source is read in place."""
+        there, here = target.allocation, source.allocation
+        if (
+            here is not None
+            or there is None
+            or there.kind.is_host
+            or size_bytes <= _STAGED_BYTES
+            or stream.capture is not None
+        ):
+            self._streams.finish(self.copy(stream, target, source, size_bytes))
+            return
+        self.check_access(stream.context, target)
+        self._streams.come_to(stream)
+        command = Copy(stream, target, Place(source.address, None, keep=True), size_bytes)
+        try:
+            self._executor.enqueue(command)
+            self._streams.finish(command)
+        except BaseException:
+            # The caller may free the source now, and an interrupted copy still comes.
+            if not command.is_done:
+                command.source = self._staged(source.address, size_bytes)
+            raise
+
+    @staticmethod
+    def _staged(address: int, size_bytes: int, rows: int = 1, pitch: int = 0) -> Place:
+        """Rows of pageable memory as they are now, one behind the other."""
+        staged = staging_buffer(size_bytes * rows)
+        start = ctypes.addressof(staged)
+        move_rows(start, address, (1, rows, size_bytes), (0, size_bytes), (0, pitch))
+        return Place(start, None, staged)
 
     def copy_box(
         self,
@@ -168,7 +198,7 @@ class TransferManager:
         if captured:
             self.check_recorded(target, source)
         if is_read_now and box.size_bytes and not captured:
-            staged = ctypes.create_string_buffer(box.size_bytes)
+            staged = staging_buffer(box.size_bytes)
             there = Place(ctypes.addressof(staged), None, staged)
             compact = End(HOST, there.address, pitch=box.width, height=box.height)
             command = BoxCopy(stream, replace(box, target=compact), there, source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.core.memory.allocation_table import MemoryKind
-from cudasync.softgpu.interface.poison import poison, poison_pages, zero_pages
+from cudasync.softgpu.interface.poison import poison, poison_fresh, zero_pages
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.memory.allocation_table import Allocation
@@ -22,4 +22,4 @@ def fill(made: Allocation, *, poisons_managed: bool) -> None:
     elif made.kind is MemoryKind.MANAGED and not poisons_managed:
         zero_pages(made.start, made.size_bytes)
     else:
-        poison_pages(made.start, made.size_bytes)
+        poison_fresh(made.start, made.size_bytes)
