@@ -101,7 +101,7 @@ def lower(
         )
         storage = program.kernel_storage
         uses_shared = bool(storage.shared or storage.reserved_shared_bytes)
-        outer.emit(local_bytes=program.slab_bytes, uses_shared=uses_shared, cost=own_cost)
+        outer.emit(slab=program.slab, uses_shared=uses_shared, cost=own_cost)
         builders.append(outer.builder)
         run_blocks = outer.builder.lines
     if findings.traits.nontemporal is not None:
@@ -193,9 +193,7 @@ class _Part:
         self._new_control(around)
         self.frame_bytes = self.control.frame_bytes
         if around is not None:
-            around.begin(
-                self.frame_bytes, self._program.slab_bytes, has_fuel=bool(self._flow.loops)
-            )
+            around.begin(self.frame_bytes, self._program.slab, has_fuel=bool(self._flow.loops))
         else:
             emit_active(builder)
         builder.allocations.append(f"  %carry = alloca {builder.vector_type('i1')}")

@@ -104,7 +104,7 @@ def _place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand)
 
 def local_base(lowering: Lowering) -> Value:
     """The start of the function's own frame in each lane's slab."""
-    return Value("i64", "%local.address", affine(lowering.program.slab_bytes, 64))
+    return Value("i64", "%local.address", affine(lowering.program.slab.stride, 64))
 
 
 def slab_base(lowering: Lowering) -> Value:

@@ -33,6 +33,7 @@ from cudasync.softgpu.jit.vector_ir.builder import Builder
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.kernel_abi.specialisation import Variant
+    from cudasync.softgpu.jit.transforms.slabs import Slab
 
 _AXES = "xyz"
 _POISON = "@cudasync.poison"
@@ -175,7 +176,7 @@ class Blocks:
         # The axes of the coordinates that warps read.
         self._axes = axes
 
-    def emit(self, *, local_bytes: int, uses_shared: bool, cost: int) -> None:
+    def emit(self, *, slab: Slab, uses_shared: bool, cost: int) -> None:
         builder = self.builder
         emit = builder.emit
         begin_blocks(builder, "rounds")
@@ -191,10 +192,10 @@ class Blocks:
                 clear(builder, barriers, str(4 * BARRIERS * BARRIER_WORDS))
             write_field(builder, Field.IS_RESUMED, "1")
         emit("br label %rounds")
-        self._emit_round(local_bytes)
+        self._emit_round(slab)
         end_blocks(builder, str(cost))
 
-    def _emit_round(self, local_bytes: int) -> None:
+    def _emit_round(self, slab: Slab) -> None:
         builder = self.builder
         emit, label, lanes = builder.emit, builder.label, builder.lanes
         label("rounds")
@@ -239,11 +240,11 @@ class Blocks:
             emit("%resume = add i32 0, 0")
         emit_place(
             builder,
-            local_bytes=local_bytes,
+            slab_stride=slab.stride,
             frame_bytes=self._frame_bytes,
             is_whole=self._variant.is_whole,
         )
-        emit(f"%stack.left = add i64 0, {local_bytes}")
+        emit(f"%stack.left = add i64 0, {slab.size_bytes}")
         emit(f"%code = call i32 @warp({warp_parameters(lanes)})")
         emit(f"%is.bad = icmp eq i32 %code, {FAILED}")
         if not self._has_stops:

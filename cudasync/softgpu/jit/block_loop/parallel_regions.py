@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.analysis.reconvergence_order import Flow
     from cudasync.softgpu.jit.analysis.suspension_points import Stop
     from cudasync.softgpu.jit.kernel_abi.specialisation import Variant
+    from cudasync.softgpu.jit.transforms.slabs import Slab
     from cudasync.softgpu.jit.vector_ir.builder import Builder
 
 # A round notes in a bit mask the suspension points that warps reached. Code is written once for
@@ -200,7 +201,7 @@ class SegmentText:
         # The line at which code that depends on the warp begins.
         self._begins = 0
 
-    def begin(self, frame_bytes: int, local_bytes: int, *, has_fuel: bool) -> None:
+    def begin(self, frame_bytes: int, slab: Slab, *, has_fuel: bool) -> None:
         """Write the function from its entry to the start of a warp's own code."""
         builder, code = self._builder, self.segment.code
         emit, label = builder.emit, builder.label
@@ -211,7 +212,7 @@ class SegmentText:
             emit(f"store i64 {read_field(builder, Field.BUDGET_LEFT)}, ptr %fuel")
         emit("%resume = add i32 0, 0")
         emit("%release = add i32 0, 0")
-        emit(f"%stack.left = add i64 0, {local_bytes}")
+        emit(f"%stack.left = add i64 0, {slab.size_bytes}")
         emit(f"%own.state = or i32 %now, {code}")
         emit("br label %warps.next")
         label("warps.next")
@@ -228,7 +229,7 @@ class SegmentText:
         label("warp.run")
         emit_place(
             builder,
-            local_bytes=local_bytes,
+            slab_stride=slab.stride,
             frame_bytes=frame_bytes,
             is_whole=self._variant.is_whole,
         )

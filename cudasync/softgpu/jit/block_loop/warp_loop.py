@@ -79,10 +79,10 @@ def _kept(type_: str, name: str, field: Field) -> list[str]:
     return [at, word, f"  {name} = {how} i64 {name}.word to {type_}"]
 
 
-def emit_place(builder: Builder, *, local_bytes: int, frame_bytes: int, is_whole: bool) -> None:
+def emit_place(builder: Builder, *, slab_stride: int, frame_bytes: int, is_whole: bool) -> None:
     """Compute the scratch of warp %warp, and which of its lanes exist."""
     emit, lanes = builder.emit, builder.lanes
-    emit(f"%local.offset = mul i64 %wide.warp, {lanes * local_bytes}")
+    emit(f"%local.offset = mul i64 %wide.warp, {lanes * slab_stride}")
     emit("%local.address = add i64 %local.start, %local.offset")
     emit(f"%frame.offset = mul i64 %wide.warp, {frame_bytes}")
     emit("%frame = getelementptr i8, ptr %frames, i64 %frame.offset")

@@ -121,7 +121,7 @@ class Slot:
         if fit.dynamic_shared_bytes:
             shared_bytes = -(-shared_bytes // 16) * 16 + fit.dynamic_shared_bytes
         shared_bytes += outline.reserved_shared_bytes
-        local_bytes = warps * lanes * outline.slab_bytes
+        local_bytes = warps * lanes * outline.slab.stride
         self._parameter_bytes = outline.parameter_bytes
         cache_bytes = outline.instructions * 8 * len(Cache)
         sizes = {
@@ -205,7 +205,7 @@ class Slot:
         shared, local = words[Field.SHARED], words[Field.LOCAL]
         sizes = words[Field.SHARED_BYTES], words[Field.LOCAL_BYTES]
         reserved = outline.reserved_shared_bytes
-        return Window(shared, sizes[0], local, sizes[1], outline.slab_bytes, reserved)
+        return Window(shared, sizes[0], local, sizes[1], outline.slab.stride, reserved)
 
     def _write_coordinates(self, address: int) -> None:
         table = (ctypes.c_uint32 * (3 * MOST_THREADS)).from_address(address)

@@ -15,6 +15,7 @@ from cudasync.ptx import parse
 from cudasync.softgpu.expansion import expand
 from cudasync.softgpu.jit.kernel_abi.job_record import MOST_THREADS
 from cudasync.softgpu.jit.transforms.program import prepare
+from cudasync.softgpu.jit.transforms.slabs import Slab
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,6 +42,11 @@ class Outline:
     symbols: int
     instructions: int
     most_threads: int
+
+    @property
+    def slab(self) -> Slab:
+        """The local memory of each thread."""
+        return Slab(self.slab_bytes, self.alignment)
 
 
 def outline_of(program: Program) -> Outline:

@@ -16,6 +16,7 @@ from cudasync.softgpu.jit.transforms.inlining import inline
 from cudasync.softgpu.jit.transforms.memory_layout import Storage, alignment, shared_layout, storage
 from cudasync.softgpu.jit.transforms.passed_values import passed_values
 from cudasync.softgpu.jit.transforms.shared_scopes import told_apart
+from cudasync.softgpu.jit.transforms.slabs import Slab
 from cudasync.softgpu.jit.transforms.suspending_functions import (
     Waiting,
     may_stop,
@@ -65,6 +66,11 @@ class Program:
     # The alignment of slabs and of the shared window.
     alignment: int
     waiting: Waiting
+
+    @property
+    def slab(self) -> Slab:
+        """The local memory of each thread."""
+        return Slab(self.slab_bytes, self.alignment)
 
     @property
     def kernel_storage(self) -> Storage:
