@@ -20,8 +20,8 @@ from cudasync.atomic import Gate, meet, offer
 from cudasync.engine.op import claim
 
 ROUNDS = 20_000
-# A wrong step shows in one of some thousand rounds, or more often, where the threads run at once. On
-# a busy machine they seldom do. A search ends with the first.
+# A wrong step shows in one of some thousand rounds, or more often, where the threads run at once.
+# On a busy machine they seldom do. A search ends with the first.
 ATTEMPTS = 2000
 
 

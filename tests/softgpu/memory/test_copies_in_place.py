@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 
 import pytest
 from cuda.bindings import driver
 from helpers.driver.call_results import ok
 
 from cudasync.softgpu.core.machine import Machine
+from cudasync.softgpu.core.memory import copy_commands
 from cudasync.softgpu.core.memory.copy_commands import Place
+from cudasync.softgpu.core.memory.row_copies import move_rows
 from cudasync.softgpu.core.streams.stream_manager import StreamManager
 
+PATIENCE_S = 20.0
 SIZE = 96 << 10
 
 
@@ -40,6 +44,46 @@ def test_an_interrupted_copy_later_copies_the_source_as_it_was(scheduler, monkey
     machine.end()
 
 
+def test_an_interrupted_call_returns_once_no_thread_reads_the_source(monkeypatch):
+    """Another thread may be in the middle of the copy when the interrupt comes."""
+    machine = Machine(total_bytes=1 << 20, scheduler="fifo")
+    machine.is_initialized = True
+    machine.push(machine.retain_primary(machine.device(0)))
+    stream = machine.streams.create(1)
+    made = machine.memory.allocate_device(SIZE)
+    source = ctypes.create_string_buffer(SIZE)
+    reads, may_end, ended = threading.Event(), threading.Event(), []
+    threads = []
+
+    def slowly(*arguments):
+        reads.set()
+        assert may_end.wait(PATIENCE_S)
+        move_rows(*arguments)
+        ended.append(True)
+
+    def interrupted(self, command):
+        threads.append(threading.Thread(target=executes))
+        threads[0].start()
+        assert reads.wait(PATIENCE_S)
+        threading.Timer(0.05, may_end.set).start()
+        raise KeyboardInterrupt
+
+    def executes():
+        machine.executor.synchronize(list(stream.pending))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copy_commands, "move_rows", slowly)
+        patch.setattr(StreamManager, "finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            machine.transfers.copy_now(
+                stream, Place(made.start, made), Place(ctypes.addressof(source), None), SIZE
+            )
+        assert ended
+    threads[0].join(PATIENCE_S)
+    machine.end()
+
+
+@pytest.mark.usefixtures("context")
 @pytest.mark.parametrize("size", [SIZE, (5 << 20) + 3])
 def test_a_source_may_change_as_soon_as_the_call_returns(size):
     """By the call that waits, and by the one that stages the source."""

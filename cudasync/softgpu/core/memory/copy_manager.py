@@ -168,6 +168,8 @@ class TransferManager:
             # The caller may free the source now, and an interrupted copy still comes.
             if not command.is_done:
                 command.source = self._staged(source.address, size_bytes)
+                # Another thread may be reading the source at this moment.
+                self._executor.settle_command(command)
             raise
 
     @staticmethod

@@ -301,6 +301,11 @@ class Executor(Chains):
         with self.lock:
             self._wait_until(lambda: all(c.stream.context is not context for c in self._others()))
 
+    def settle_command(self, command: Command) -> None:
+        """Return once no other thread executes `command`, which is no kernel."""
+        with self.lock:
+            self._wait_until(lambda: command not in self._others())
+
     def wait_for_others(self) -> None:
         """Return once no other thread executes a command; the lock is held before and after."""
         self._wait_until(lambda: not self._others())
