@@ -29,7 +29,10 @@ _MODULE = re.compile(r"(\w+?)(64|)\.(fatbin|ptx)")
 # Arguments that give the number of repetitions for timing.
 _REPEAT = re.compile(r"repeat|iterations|number of runs", re.IGNORECASE)
 # A program whose exit status is the result of a check.
-_STATUS = re.compile(r"\?\s*(?:EXIT_SUCCESS\s*:\s*EXIT_FAILURE|EXIT_FAILURE\s*:\s*EXIT_SUCCESS)\b")
+_STATUS = re.compile(
+    r"\?\s*(?:EXIT_SUCCESS\s*:\s*EXIT_FAILURE|EXIT_FAILURE\s*:\s*EXIT_SUCCESS)\b|"
+    r"\bif\s*\(\s*(?:test|check|verify)\w*\(\)\s*\)\s*return\s+1;"
+)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from bench.suites.native_verdicts import judged, summary
         (0, "Result = FAIL\n", "failed"),
         (1, "Test PASSED\n", "failed"),
         (0, "done in 3 ms\n", "skipped"),
+        (0, "total bit error = 0\n", "passed"),
+        (0, "total bit error = 0\ntotal bit error = 12\n", "skipped"),
         (2, "cooperative launch is not supported, waiving\n", "skipped"),
         (0, "cudasync software GPU: cudaFoo is not supported: no\nTest PASSED\n", "refused"),
         (2, "cudasync native: it is built by a compiler before CUDA 13\n", "refused"),
@@ -69,7 +71,10 @@ def test_programs_are_read_from_make_and_cmake(tmp_path, monkeypatch):
             "text.cu": "",
         },
         "by-library": {"main.cu": "#include <cublas_v2.h>\nint main() {}"},
-        "by-table": {"Makefile": "run: main\n\t./main 8 1000000\n", "main.cu": "int main() {}"},
+        "by-table": {
+            "Makefile": "run: main\n\t./main 8 1000000\n",
+            "main.cu": "int main() {\n  if (test()) return 1;\n}",
+        },
         "by-variables": {"Makefile": "run: main\n\t./main $(DATA)\n", "main.cu": "int main() {}"},
         "no-program": {"part.cu": "void f() {}"},
         "s": {"c.cpp": ""},
@@ -82,6 +87,7 @@ def test_programs_are_read_from_make_and_cmake(tmp_path, monkeypatch):
     assert sorted(found) == names
     assert list(programs_of(tmp_path, ["cmake", "nothing"])) == [found["by-cmake"]]
     assert found["by-table"].arguments == ("8", "10")
+    assert found["by-table"].judges_by_status
     assert found["by-variables"].skipped == "its arguments are variables of make"
     make, cmake = found["by-make"], found["by-cmake"]
     assert [path.name for path in make.sources] == ["main.cu", "other.cu"]
