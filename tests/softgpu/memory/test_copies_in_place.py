@@ -85,7 +85,7 @@ def test_an_interrupted_call_returns_once_no_thread_reads_the_source(monkeypatch
 
 @pytest.mark.usefixtures("context")
 @pytest.mark.parametrize("size", [SIZE, (5 << 20) + 3])
-def test_a_source_may_change_as_soon_as_the_call_returns(size):
+def test_a_source_may_change_as_soon_as_the_call_returns(context, size):
     """By the call that waits, and by the one that stages the source."""
     stream = ok(driver.cuStreamCreate(1))
     device = ok(driver.cuMemAlloc(2 * size))
