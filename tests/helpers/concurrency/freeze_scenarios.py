@@ -14,20 +14,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
-from helpers.concurrency.freeze_test import Scenario
+from helpers.concurrency.freeze_test import Scenario, call_in_thread
 
 import cudasync as cs
 from cudasync.engine.hazards.variable import resolve_one
 from cudasync.engine.host import inline_execution
 from cudasync.errors import ClosedError
-
-
-def _call_in_thread(*functions: Callable[[], object]) -> None:
-    def call() -> None:
-        for function in functions:
-            function()
-
-    threading.Thread(target=call, daemon=True).start()
 
 
 class OnEngine(Scenario):
@@ -79,7 +71,7 @@ class OnEngine(Scenario):
         """Wait for all of these ops at once, until at most one is left."""
         ended = threading.Semaphore(0)
         for name in names:
-            _call_in_thread(self.ops[name].wait, ended.release)
+            call_in_thread(self.ops[name].wait, ended.release)
         for _ in names[1:]:
             assert ended.acquire(timeout=PATIENCE_S), f"of {self.ops}"
 

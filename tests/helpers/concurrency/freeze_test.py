@@ -118,6 +118,16 @@ def sample(points: int, most: int | None, seed: int) -> list[int]:
     return [draw.randrange(low, high) for low, high in pairwise(edges)]
 
 
+def call_in_thread(*functions: Callable[[], object]) -> None:
+    """Call them one after the other, in a thread that never delays the end of the process."""
+
+    def call() -> None:
+        for function in functions:
+            function()
+
+    threading.Thread(target=call, daemon=True).start()
+
+
 class _Part(threading.Thread):
     """A thread that keeps the exception it ends with. It never delays the end of the process."""
 
