@@ -6,6 +6,9 @@ word counts the bytes taken by records. The records follow, in the order in whic
     u64 size in bytes << 8 | kind    u64 format or message
     u32 block x, y, z                u32 thread x, y, z
     then the arguments as the kernel laid them out, or file, line and function of an assertion
+    then strings that arguments point to, in memory that the host does not see later
+
+The argument of such a string is INSIDE plus the string's place in the record.
 
 A record that does not fit is lost, and so are all later ones, until the host has read the variable.
 """
@@ -23,6 +26,10 @@ HEADER_BYTES = 16
 RECORD_BYTES = 40
 # The most that printf takes: 32 arguments.
 MOST_ARGUMENT_BYTES = 256
+# No address has these bits.
+INSIDE = 0xFFFF << 48
+# A string in a record is cut to this, its terminator included.
+MOST_STRING_BYTES = 4096
 
 
 @unique

@@ -15,6 +15,7 @@ from helpers.repository.subprocesses import run_text
 from cudasync.ptx import parse
 from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.core.launch.printf_format import formatted
+from cudasync.softgpu.interface import printf_arguments
 from cudasync.softgpu.interface.launch import OutcomeKind
 from cudasync.softgpu.interface.printf_buffer import CAPACITY, HEADER_BYTES, VARIABLE
 
@@ -166,3 +167,92 @@ def test_memory_from_malloc_outlives_the_launch_and_ends_in_null(target, room):
     assert not places.any()
     run("allocate", places, (8).to_bytes(8, "little"))
     assert places.all()
+
+
+NEAR_STRINGS = r"""
+.version 7.0
+.target sm_75
+.address_size 64
+.extern .func (.param .b32 result) vprintf(.param .b64 format, .param .b64 arguments);
+.global .align 1 .b8 format[] = {
+    91, 37, 100, 32, 37, 115, 124, 37, 46, 50, 115, 124, 37, 115, 93, 10, 0
+};
+.global .align 1 .b8 far[] = {102, 97, 114, 0};
+.visible .entry print(.param .u32 last)
+{
+    .local .align 8 .b8 frame[5032];
+    .shared .align 8 .b8 near[8];
+    .reg .pred %p;
+    .reg .b32 %r<8>;
+    .reg .b64 %d<8>;
+    .param .b64 first;
+    .param .b64 second;
+    .param .b32 result;
+
+    mov.u32 %r0, %tid.x;
+    add.u32 %r1, %r0, 97;
+    mov.u32 %r2, 0x00636261;
+    st.shared.b32 [near], %r2;
+    mov.u64 %d0, frame;
+    mov.u32 %r3, 0;
+fill:
+    cvt.u64.u32 %d1, %r3;
+    add.u64 %d1, %d0, %d1;
+    st.local.u8 [%d1+32], %r1;
+    add.u32 %r3, %r3, 1;
+    setp.lt.u32 %p, %r3, 5000;
+    @%p bra fill;
+    ld.param.u32 %r4, [last];
+    cvt.u64.u32 %d1, %r4;
+    add.u64 %d1, %d0, %d1;
+    mov.u32 %r5, 0;
+    st.local.u8 [%d1+32], %r5;
+    st.local.b32 [frame], %r0;
+    cvta.local.u64 %d2, %d0;
+    add.u64 %d3, %d2, 32;
+    st.local.b64 [frame+8], %d3;
+    mov.u64 %d4, near;
+    cvta.shared.u64 %d4, %d4;
+    st.local.b64 [frame+16], %d4;
+    mov.u64 %d5, far;
+    cvta.global.u64 %d5, %d5;
+    st.local.b64 [frame+24], %d5;
+    mov.u64 %d6, format;
+    cvta.global.u64 %d6, %d6;
+    st.param.b64 [first], %d6;
+    st.param.b64 [second], %d2;
+    call (result), vprintf, (first, second);
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("lowering", ["jit", "oracle"])
+def test_strings_in_local_and_shared_memory_are_printed(lowering, tmp_path):
+    file = tmp_path / "strings.ptx"
+    file.write_text(NEAR_STRINGS)
+    script = SCRIPT.format(file=str(file)) + textwrap.dedent("""
+        run("print", np.uint32(3), block=(2,))
+        run("print", np.uint32(4999), block=(1,))
+        stream.synchronize()
+    """)
+    code, printed = run_text(script, 60, CUDASYNC_SOFTGPU_LOWERING=lowering)
+    assert code == 0, printed
+    short = ["[0 aaa|ab|far]", "[1 bbb|ab|far]"]
+    # A longer one is cut.
+    assert printed.splitlines() == [*short, *short, *[f"[0 {'a' * 4095}|ab|far]"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "slots", "count"),
+    [
+        (b"%s", 0b1, 1),
+        (b"%d%s %d %s", 0b1010, 4),
+        (b"%*d%.*s%lld%s", 0b10100, 6),
+        (b"100%% %c%hhd%s %f%p%n", 0b10, 6),
+        (b"nothing %", 0, 0),
+    ],
+)
+def test_the_places_of_strings_among_arguments(text, slots, count):
+    assert printf_arguments.string_slots(text) == slots
+    assert printf_arguments.count(text) == count

@@ -14,7 +14,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.launch.printf_format import formatted
-from cudasync.softgpu.interface.printf_buffer import CAPACITY, HEADER_BYTES, RECORD_BYTES, Kind
+from cudasync.softgpu.interface.printf_buffer import (
+    CAPACITY,
+    HEADER_BYTES,
+    INSIDE,
+    RECORD_BYTES,
+    Kind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,12 +53,21 @@ def _texts(data: bytes, memory: MemoryManager) -> Iterator[tuple[int, bytes]]:
         size, kind = word >> 8, word & 0xFF
         if not RECORD_BYTES <= size <= len(data) - position:
             return
-        arguments = data[position + RECORD_BYTES : position + size]
+        record = data[position : position + size]
         if kind == Kind.PRINT:
-            yield _STDOUT, formatted(_string(text, memory), arguments, lambda a: _string(a, memory))
+            yield _STDOUT, _printed(_string(text, memory), record, memory)
         else:
             yield _STDERR, _assertion(data, position, text, memory)
         position += size
+
+
+def _printed(text: bytes, record: bytes, memory: MemoryManager) -> bytes:
+    def string_at(address: int) -> bytes:
+        if address >= INSIDE:
+            return record[address - INSIDE :].partition(b"\0")[0]
+        return _string(address, memory)
+
+    return formatted(text, record[RECORD_BYTES:], string_at)
 
 
 def _assertion(data: bytes, position: int, text: int, memory: MemoryManager) -> bytes:

@@ -1,23 +1,20 @@
 """Cellar. printf of device code, after the CUDA C++ Programming Guide, "Formatted Output".
 
-Arguments lie like members of a C struct: each at the next multiple of its own size, floats
-promoted to double, small integers to int. A missing argument reads as zero.
+Arguments lie as `printf_arguments` says, floats promoted to double, small integers to int. A
+missing argument reads as zero.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.interface.printf_arguments import CONVERSION, LONG
+
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable
 
-_CONVERSION = re.compile(
-    rb"%(?P<flags>[-+ #0]*)(?P<width>\d+|\*)?(?:\.(?P<precision>\d+|\*)?)?"
-    rb"(?P<length>hh|h|ll|l|j|z|t|L)?(?P<letter>[diouxXeEfFgGaAcspn%])"
-)
-_LONG = frozenset({b"l", b"ll", b"j", b"z", b"t"})
 _NARROW = {b"hh": 8, b"h": 16}
 # A wider field is a mistake, or malice.
 _WIDEST = 1 << 12
@@ -53,7 +50,7 @@ def formatted(text: bytes, data: bytes, string_at: Callable[[int], bytes]) -> by
     def convert(match: re.Match[bytes]) -> bytes:
         return _converted(match, arguments, string_at)
 
-    return _CONVERSION.sub(convert, text)
+    return CONVERSION.sub(convert, text)
 
 
 def _converted(
@@ -96,8 +93,8 @@ def _converted(
 
 def _integer(length: bytes | None, letter: str, pattern: str, arguments: _Arguments) -> bytes:
     is_signed = letter in "di"
-    value = int(arguments.take("<q" if length in _LONG else "<i"))
-    bits = 64 if length in _LONG else _NARROW.get(length or b"", 32)
+    value = int(arguments.take("<q" if length in LONG else "<i"))
+    bits = 64 if length in LONG else _NARROW.get(length or b"", 32)
     value &= (1 << bits) - 1
     if is_signed and value >> (bits - 1):
         value -= 1 << bits

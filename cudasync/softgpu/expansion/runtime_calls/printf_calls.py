@@ -7,7 +7,6 @@ compilers put arguments there, and the result is 0.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Address, Integer, Register, Symbol, Vector
@@ -15,6 +14,7 @@ from cudasync.ptx.liveness import defs
 from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu.expansion.rewriter import room
 from cudasync.softgpu.expansion.runtime_calls.printf_functions import recorder
+from cudasync.softgpu.interface import printf_arguments
 from cudasync.softgpu.interface.printf_buffer import (
     CAPACITY,
     HEADER_BYTES,
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 T = ScalarType
 _PRINTS, _ASSERTS = "vprintf", "__assertfail"
-# A conversion: the characters between the percent sign and its letter.
-_CONVERSION = re.compile(rb"%[-+ #0-9.*hljztL]*([a-zA-Z%])")
 
 
 def output() -> Variable:
@@ -75,11 +73,14 @@ class Printing:
             self._call(parts, Kind.ASSERTION, values)
             return False
         text = self._format(function, index, given[0])
-        count = len(_arguments(text)) if text is not None else 0
+        count = printf_arguments.count(text) if text is not None else 0
+        strings = printf_arguments.string_slots(text) if text is not None else 0
         size = 8 * count if text is not None else _local_bytes(function)
         address, first = (_value(parts, each, "q") for each in given)
         _read_once(parts, address)
-        self._call(parts, Kind.PRINT, [address, first, Integer(min(size, MOST_ARGUMENT_BYTES))])
+        size = min(size, MOST_ARGUMENT_BYTES)
+        strings &= (1 << size // 8) - 1
+        self._call(parts, Kind.PRINT, [address, first, Integer(size), Integer(strings)])
         parts.give(results, Integer(count), T.B32)
         return True
 
@@ -123,15 +124,6 @@ def _characters(variable_: Variable, offset: int) -> bytes | None:
     if variable_.type.size != 1 or len(values) != len(variable_.initial):
         return None
     return bytes(values[offset:]).partition(b"\0")[0]
-
-
-def _arguments(text: bytes) -> list[bytes]:
-    """The letters of the conversions that take an argument; a `*` takes an argument, too."""
-    found: list[bytes] = []
-    for match in _CONVERSION.finditer(text):
-        if match[1] != b"%":
-            found += [b"*"] * match[0].count(b"*") + [match[1]]
-    return found
 
 
 def _local_bytes(function: Function) -> int:
