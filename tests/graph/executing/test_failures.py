@@ -49,7 +49,7 @@ def test_a_planted_bug_is_found(owner, name, bug, monkeypatch):
     def differences(program, setting):
         return graph_differences(program, setting, 3, beside=True)
 
-    assert first_difference(differences, host_programs(), settings(), most=400)
+    assert first_difference(differences, host_programs(), settings())
 
 
 def test_half_of_what_a_segment_writes_is_poisoned():

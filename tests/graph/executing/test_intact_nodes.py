@@ -42,7 +42,7 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     def differences(program, setting):
         return graph_differences(program, setting, 2, beside=True, devices_too=True)
 
-    assert first_difference(differences, failing_programs(), settings(), most=300)
+    assert first_difference(differences, failing_programs(), settings())
 
 
 def fail():

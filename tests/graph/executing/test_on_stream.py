@@ -137,7 +137,7 @@ def test_launches_between_the_work_of_a_stream_are_as_one_after_the_other(steps,
 @pytest.mark.parametrize("forgotten", ["come_after", "let_follow"])
 def test_a_launch_that_is_not_ordered_with_the_stream_is_found(forgotten, monkeypatch):
     monkeypatch.setattr(on_stream, forgotten, lambda *_: None)
-    assert first_difference(differences, STEPS, most=100)
+    assert first_difference(differences, STEPS)
 
 
 def test_what_can_not_be_between_the_work_of_a_stream_is_said_so(engine):

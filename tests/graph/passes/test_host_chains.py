@@ -62,7 +62,7 @@ def test_a_planted_bug_is_found(where, name, wrong, monkeypatch):
     def differences(program, setting):
         return graph_differences(program, setting, 2, beside=True)
 
-    assert first_difference(differences, host_programs(), settings(), most=400)
+    assert first_difference(differences, host_programs(), settings())
 
 
 def chain(count, calls, fails_at=None):

@@ -109,7 +109,7 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
             # A joined copy may go beyond its memory.
             return [error]
 
-    assert first_difference(differences_or_error, programs, most=300)
+    assert first_difference(differences_or_error, programs)
 
 
 def copies_in_order():

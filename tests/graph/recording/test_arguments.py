@@ -53,7 +53,7 @@ def test_a_graph_works_on_the_arrays_that_are_its_arguments_then(program, settin
 )
 def test_a_planted_bug_is_found(owner, name, bug, monkeypatch):
     monkeypatch.setattr(owner, name, bug)
-    assert first_difference(rebound_differences, some_programs, settings(), turns, most=300)
+    assert first_difference(rebound_differences, some_programs, settings(), turns)
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def found_by(plant, monkeypatch):
             found = error
         return [] if found is None else [found]
 
-    return bool(first_difference(differences, pairs(), most=150))
+    return bool(first_difference(differences, pairs()))
 
 
 def in_factors(change):
