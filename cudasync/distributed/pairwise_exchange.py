@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 # Arrays from this size on are long. MPI's own non-blocking reductions move all of an array to
 # every rank.
 LONG_BYTES = 256 << 10
-# The chunks of all other ranks together: MPI copies a chunk in the thread that polls, and with this
-# size the arithmetic finds it in the processor's second cache.
-_MOST_BYTES = 512 << 10
+# The chunks of all other ranks together: MPI copies a chunk in the thread that polls, and the
+# arithmetic finds it in the processor's caches. Half of this would take twice the steps in Python.
+_MOST_BYTES = 1 << 20
 # With many ranks a shorter chunk would cost more calls than it saves.
 _LEAST_OF_MANY_BYTES = 16 << 10
 # So many chunks are offered to the other ranks before this rank combines them.
