@@ -140,6 +140,8 @@ class Instruction:
     # `liveness` keeps its answers here, because it is asked for them very often.
     defs: tuple[Register, ...] | None = field(default=None, init=False, repr=False, compare=False)
     uses: tuple[Register, ...] | None = field(default=None, init=False, repr=False, compare=False)
+    # Set by `compare_and_swap`.
+    is_guess: bool = field(default=False, init=False, repr=False, compare=False)
 
     @property
     def type(self) -> ScalarType:

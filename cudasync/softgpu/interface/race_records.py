@@ -146,7 +146,11 @@ _OPCODES = frozenset({"ld", "ldu", "st", "atom", "red", "cp", "ldmatrix", "stmat
 
 def is_strong(instruction: ir.Instruction) -> bool:
     """Whether two concurrent accesses by such instructions are no race."""
-    return instruction.opcode in ("atom", "red") or not _STRONG.isdisjoint(instruction.modifiers)
+    return (
+        instruction.opcode in ("atom", "red")
+        or not _STRONG.isdisjoint(instruction.modifiers)
+        or instruction.is_guess
+    )
 
 
 def is_ordering(instruction: ir.Instruction) -> bool:

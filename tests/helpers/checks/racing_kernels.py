@@ -143,6 +143,21 @@ PAIRS: dict[str, tuple[str, str]] = {
         "if (threadIdx.x) return; while (atomicCAS(b, 0, 1)); __threadfence(); a[0] += 1;"
         " __threadfence(); atomicExch(b, 0);",
     ),
+    # The first guess of a compare-and-swap need not be in order; a value of another word must.
+    "guess": (
+        "unsigned v, old = c[0]; do { v = old; old = atomicCAS(c + 1, v, v + 1); }"
+        " while (old != v); atomicAdd(c, 1);",
+        "unsigned v, old = c[0]; do { v = old; old = atomicCAS(c, v, v + 1); }"
+        " while (old != v); atomicAdd(c, 1);",
+    ),
+    "guess_in_shared": (
+        "__shared__ unsigned s[2]; int t = threadIdx.x; if (t < 2) s[t] = 0; __syncthreads();"
+        " unsigned v, old = s[0]; do { v = old; old = atomicCAS(s + 1, v, v + 1); }"
+        " while (old != v); atomicAdd(s, 1); __syncthreads(); a[blockIdx.x] = s[0];",
+        "__shared__ unsigned s[2]; int t = threadIdx.x; if (t < 2) s[t] = 0; __syncthreads();"
+        " unsigned v, old = s[0]; do { v = old; old = atomicCAS(s, v, v + 1); }"
+        " while (old != v); atomicAdd(s, 1); __syncthreads(); a[blockIdx.x] = s[0];",
+    ),
     "named": (
         "__shared__ int s[32]; int t = threadIdx.x; if (t < 32) { s[t] = t;"
         ' asm volatile("bar.arrive 1, 64;" ::: "memory"); } else if (t < 64) {'

@@ -73,7 +73,8 @@ def note_access(
             return  # The thread's own memory.
         if lowering.is_quiet:
             # A flag in shared memory may order accesses of global memory.
-            if race_records.is_strong(instruction) and lowering.program.has_fences:
+            is_known = lowering.program.has_fences and not instruction.is_guess
+            if race_records.is_strong(instruction) and is_known:
                 _note_strong(lowering, instruction, where)
             return
         room = _SHARED
@@ -83,7 +84,7 @@ def note_access(
         return
     builder = _builder(lowering)
     is_strong = race_records.is_strong(instruction)
-    if is_strong:
+    if is_strong and not instruction.is_guess:
         _note_strong(lowering, instruction, where)
     addresses, spacing = lay_out(lowering, where.address)
     mask = mask_word(builder, lowering.mask)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cudasync.ptx.compare_and_swap import mark_guesses
 from cudasync.softgpu.interface.race_records import is_ordering, sites
 from cudasync.softgpu.jit.transforms.calling_convention import through_memory
 from cudasync.softgpu.jit.transforms.inlining import inline
@@ -108,6 +109,7 @@ def prepare(module: ir.Module, kernel: ir.Function) -> Program:
     origins: dict[str, int] = {}
     instructions: list[ir.Instruction] = []
     for each in parts:
+        mark_guesses(each)
         origins[each.name] = len(instructions)
         instructions += each.body
     frames = {name: places.local_bytes for name, places in storages.items()}
