@@ -21,7 +21,7 @@ from bench.suites import unittest_module, warp_module
 def main(module: str, path: str, *skipped: str) -> int:
     """The exit status is 0 unless the process itself fails."""
     warp.config.quiet = True
-    device = warp_module.begin()
+    device = warp_module.begin(module)
     unittest_module.run(module, path, skipped)
     print(f"{device.launched} launches on the software GPU")
     return 0
