@@ -137,6 +137,8 @@ class Instruction:
     guard: Guard | None
     span: Span
     text: str
+    # Of a load: bit n for byte n, if the compiler says that the others are not used.
+    used_bytes: int | None = None
     # `liveness` keeps its answers here, because it is asked for them very often.
     defs: tuple[Register, ...] | None = field(default=None, init=False, repr=False, compare=False)
     uses: tuple[Register, ...] | None = field(default=None, init=False, repr=False, compare=False)

@@ -6,7 +6,9 @@ because they may be used before they are defined. Everything else is declared wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from cudasync.ptx.ir import (
     Function,
@@ -64,6 +66,7 @@ _STATIC = frozenset({StateSpace.GLOBAL, StateSpace.CONST})
 # A register file has 65,536 registers. Unrolled code declares more virtual ones, but never this
 # many.
 _MOST_REGISTERS = 1 << 18
+_USED_BYTES: Final = re.compile(r'"used_bytes_mask (0x[0-9a-fA-F]{1,8}|[0-9]{1,10})"')
 _WIDTHS = {".v2": 2, ".v4": 4}
 # The components of a vector register have two names each.
 _COMPONENTS = (("x", "r"), ("y", "g"), ("z", "b"), ("w", "a"))
@@ -97,6 +100,8 @@ class FunctionParser:
         self._tables: dict[str, tuple[str, ...]] = {}
         self._locations: list[SourceLocation] = []
         self._function = ""
+        # Of a pragma, for the next instruction.
+        self._used_bytes: int | None = None
         # Variables that belong to the module, but are visible in this function alone.
         self.shared_by_calls: list[Variable] = []
 
@@ -197,6 +202,14 @@ class FunctionParser:
                 self._label(word)
             else:
                 self._body.append(self._instructions.instruction())
+                if self._used_bytes is not None:
+                    self._narrow()
+
+    def _narrow(self) -> None:
+        """Give the last instruction what the pragma in front of it says of its bytes."""
+        if self._body[-1].opcode == "ld":
+            self._body[-1] = replace(self._body[-1], used_bytes=self._used_bytes)
+        self._used_bytes = None
 
     def _enter(self) -> None:
         cursor = self._cursor
@@ -341,6 +354,8 @@ class FunctionParser:
         while True:
             if not cursor.word.startswith('"'):
                 cursor.unexpected("string")
+            if mask := _USED_BYTES.fullmatch(cursor.word):
+                self._used_bytes = int(mask[1], 0)
             cursor.index += 1
             if not cursor.take(","):
                 break

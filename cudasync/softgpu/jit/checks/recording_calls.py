@@ -5,6 +5,7 @@ Only global memory is recorded here; `initialisation_calls` handles windows of t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.interface.access_recording import NOTE, NOTE_NAME, Touch, noted
@@ -13,9 +14,10 @@ from cudasync.softgpu.jit.checks.initialisation_calls import note_window
 from cudasync.softgpu.jit.checks.lane_calls import mark_lanes
 from cudasync.softgpu.jit.checks.race_calls import note_access
 from cudasync.softgpu.jit.kernel_abi.job_record import Where
+from cudasync.softgpu.jit.vector_ir.values import integer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.addressing.address_spaces import Place
@@ -35,6 +37,36 @@ def note(
 
     `values` are the stored values, if they are known.
     """
+    if instruction.used_bytes is None:
+        _note(lowering, instruction, where, size, kind, values)
+        return
+    # The compiler made a load wider than the program's own accesses.
+    for start, length in runs(instruction.used_bytes, size):
+        used = where
+        if start:
+            address = lowering.builder.add(where.address, integer("i64", start))
+            used = replace(where, address=address)
+        _note(lowering, instruction, used, length, kind)
+
+
+def runs(mask: int, size: int) -> Iterator[tuple[int, int]]:
+    """The runs of ones in the lowest `size` bits: the first bit and the number of each."""
+    start = 0
+    for at in range(1, size + 1):
+        if at == size or (mask >> at ^ mask >> start) & 1:
+            if mask >> start & 1:
+                yield start, at - start
+            start = at
+
+
+def _note(
+    lowering: Lowering,
+    instruction: ir.Instruction,
+    where: Place,
+    size: int,
+    kind: Touch,
+    values: Sequence[Value] = (),
+) -> None:
     note_access(lowering, instruction, where, size, kind, values)
     note_window(lowering, instruction, where, size, kind)
     settings = lowering.settings
