@@ -167,6 +167,7 @@ def _compiler(name: str) -> Compile:
         reads: bool = True,
         windows: bool = False,
         image: bytes | None = None,
+        only: str | None = None,
     ) -> CompiledModule:
         refusals: list[PtxError] = []
         for room in _LOWERINGS[name]:
@@ -181,6 +182,7 @@ def _compiler(name: str) -> Compile:
                     reads=reads,
                     windows=windows,
                     image=image,
+                    only=only,
                 )
             except PtxError as refusal:
                 refusals.append(refusal)

@@ -258,13 +258,14 @@ class Compile(Protocol):
         reads: bool = True,
         windows: bool = False,
         image: bytes | None = None,
+        only: str | None = None,
     ) -> CompiledModule:
         """Lower every kernel if possible; PtxError for the first instruction that is no PTX.
 
         With `record`, launches can be recorded, and the code is slower; without `reads`, a
         lowering may leave plain loads out. With `races`, races between their threads can be found,
         with `windows`, reads of unwritten shared and local memory, if the lowering supports it.
-        `image` is the module's text, for a disk cache.
+        `image` is the module's text, for a disk cache. With `only`, no other kernel is lowered.
         """
 
 

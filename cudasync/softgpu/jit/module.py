@@ -185,26 +185,43 @@ def compile_module(
     reads: bool = True,
     windows: bool = False,
     image: bytes | None = None,
+    only: str | None = None,
     assume_varying: bool = False,
     piece_weight: int = PIECE_WEIGHT,
 ) -> JitModule:
     """Lower every kernel that can be lowered; PtxError for the first instruction that is not PTX.
 
-    `image` is the text that the module was parsed from, if texts are to be kept on disk.
+    `image` is the text that the module was parsed from, if texts are to be kept on disk. With
+    `only`, no other kernel is lowered.
     `assume_varying` compiles without the uniformity analysis: slow code with the same results.
     `piece_weight` is the weight of the pieces into which large functions are split.
     """
-    module = expand(module)
+    module = expand(module) if only is None else _expanded(module)
     settings = Settings(
         memcheck, assume_varying, record, races, convergence, reads, windows, piece_weight
     )
     source = None if image is None else _source_of(image)
-    kernels, refused = lower_each(module, lambda kernel: _lowered(module, kernel, settings, source))
+    kernels, refused = lower_each(
+        module, lambda kernel: _lowered(module, kernel, settings, source), only
+    )
     variables = module_variables(module)
-    key = None if source is None or refused or variables else _key(source, settings)
+    is_whole = only is None and not refused and not variables
+    key = None if source is None or not is_whole else _key(source, settings)
     if key is not None:
         disk_cache.keep(key, record_of(module, [each.outline for each in kernels.values()]))
     return JitModule(kernels, refused, variables)
+
+
+# A module and its expansion, the latest of which one kernel was lowered: another one may follow.
+_latest: tuple[ir.Module, ir.Module] | None = None
+
+
+def _expanded(module: ir.Module) -> ir.Module:
+    global _latest
+    found = _latest
+    if found is None or found[0] is not module:
+        found = _latest = module, expand(module)
+    return found[1]
 
 
 def find_module(image: bytes, *, memcheck: bool = True) -> Found | None:

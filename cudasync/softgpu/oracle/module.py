@@ -187,7 +187,9 @@ def _max_threads(kernel: ir.Function) -> int:
 class CompiledModule:
     """A module with every kernel lowered, except those that cannot be."""
 
-    def __init__(self, module: ir.Module, *, memcheck: bool, record: bool) -> None:
+    def __init__(
+        self, module: ir.Module, *, memcheck: bool, record: bool, only: str | None
+    ) -> None:
         spaces = (StateSpace.GLOBAL, StateSpace.CONST)
         self.variables = tuple(v for v in module.variables if v.space in spaces)
         self.kernels, self.refused = lower_each(
@@ -195,6 +197,7 @@ class CompiledModule:
             lambda kernel: CompiledKernel(
                 module, kernel, self.variables, memcheck=memcheck, record=record
             ),
+            only,
         )
 
 
@@ -208,6 +211,7 @@ def compile_module(
     reads: bool = True,  # Unused: plain loads are always recorded.
     windows: bool = False,  # Unused: the block's own memory is not watched.
     image: bytes | None = None,
+    only: str | None = None,
 ) -> CompiledModule:
     """Lower every kernel that can be lowered; PtxError for invalid PTX. Caches nothing."""
-    return CompiledModule(expand(module), memcheck=memcheck, record=record)
+    return CompiledModule(expand(module), memcheck=memcheck, record=record, only=only)

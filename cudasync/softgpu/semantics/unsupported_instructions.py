@@ -93,15 +93,17 @@ def beyond(instruction: Instruction) -> str | None:
 
 
 def lower_each(
-    module: Module, lower: Callable[[Function], _Kernel]
+    module: Module, lower: Callable[[Function], _Kernel], only: str | None = None
 ) -> tuple[dict[str, _Kernel], dict[str, NotSupportedError]]:
-    """The results of `lower` for each kernel, and the refusals of unsupported kernels.
+    """The results of `lower` for each kernel, or for one; and refusals of unsupported kernels.
 
     Any other PtxError concerns the whole text, so it is raised.
     """
     kernels: dict[str, _Kernel] = {}
     refused: dict[str, NotSupportedError] = {}
     for kernel in module.kernels:
+        if only is not None and kernel.name != only:
+            continue
         try:
             kernels[kernel.name] = lower(kernel)
         except NotSupportedError as refusal:

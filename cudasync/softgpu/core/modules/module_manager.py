@@ -64,10 +64,10 @@ class ModuleManager:
         self._compiled: Remembered[bytes, tuple[Source, CompiledModule]] = Remembered(
             _COMPILED_TEXTS
         )
-        # Recordable twins, by the identity of their originals.
+        # Recordable twins of kernels, by the identity of their modules.
         self._recordable: Remembered[
-            tuple[int, tuple[bool, ...]], tuple[CompiledModule, CompiledModule]
-        ] = Remembered(_COMPILED_TEXTS)
+            tuple[int, str, tuple[bool, ...]], tuple[CompiledModule, CompiledModule]
+        ] = Remembered(4 * _COMPILED_TEXTS)
 
     # Finding
 
@@ -218,7 +218,7 @@ class ModuleManager:
         machine, module = self._machine, function.module
         if machine.record and not races and not convergence and not windows:
             return function.kernel
-        key = id(module.compiled), (record, races, convergence, reads, windows)
+        key = id(module.compiled), function.name, (record, races, convergence, reads, windows)
         found = self._recordable.get(key)
         if found is None:
             try:
@@ -230,6 +230,7 @@ class ModuleManager:
                     convergence=convergence,
                     reads=reads,
                     windows=windows,
+                    only=function.name,
                 )
             except PtxError:
                 return None

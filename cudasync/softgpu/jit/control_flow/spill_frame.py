@@ -11,6 +11,7 @@ together. HELD resumes lanes at the suspension points that held them.
 
 from __future__ import annotations
 
+from bisect import insort
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.kernel_abi.barrier_operands import number_and_count
@@ -348,21 +349,23 @@ def lay_out(
         for name in names:
             neighbours[name].update(names)
     places: dict[str, int] = {}
+    ranges: dict[str, list[tuple[int, int]]] = {}
     end = start
     large_first = sorted(sizes, key=lambda name: -max(size for _, size in sizes[name]))
     for name in large_first:
-        taken = [
-            (places[slot_], places[slot_] + size)
-            for other in neighbours[name]
-            for slot_, size in sizes[other]
-            if slot_ in places
-        ]
+        around = neighbours[name]
+        taken = sorted(each for other in around & ranges.keys() for each in ranges[other])
+        own = ranges[name] = []
         for slot_, size in sizes[name]:
             step = min(_ALIGNMENT, 1 << (size - 1).bit_length())
             offset = -(-start // step) * step
-            while blocking := [b for a, b in taken if a < offset + size and offset < b]:
-                offset = -(-max(blocking) // step) * step
+            for first, behind in taken:
+                if first >= offset + size:
+                    break
+                if behind > offset:
+                    offset = -(-behind // step) * step
             places[slot_] = offset
-            taken.append((offset, offset + size))
+            insort(taken, (offset, offset + size))
+            own.append((offset, offset + size))
             end = max(end, offset + size)
     return places, end
