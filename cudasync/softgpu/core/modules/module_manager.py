@@ -236,7 +236,7 @@ class ModuleManager:
                 return None
             # Kept with the original, so that no other object gets the original's identity.
             found = self._recordable.add(key, (module.compiled, twin))
-        return found[1].kernels[function.name]
+        return found[1].kernels.get(function.name)
 
     def _enter(self, context: Context, text: Source, compiled: CompiledModule) -> Module:
         variables: dict[str, Allocation] = {}
