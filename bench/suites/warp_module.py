@@ -64,7 +64,7 @@ def without_bodies(target: str, source: str, **options: Any) -> None:
 class SoftwareGpu:
     """The software GPU with the modules that Warp has compiled for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: tempfile.TemporaryDirectory[str]) -> None:
         from cuda.bindings import driver
 
         import cudasync.softgpu
@@ -76,8 +76,7 @@ class SoftwareGpu:
         self._call("cuInit", 0)
         device = self._call("cuDeviceGet", 0)
         self._call("cuCtxSetCurrent", self._call("cuDevicePrimaryCtxRetain", device))
-        self._folder = tempfile.TemporaryDirectory()
-        self.folder = self._folder.name
+        self._folder = folder
         self._block = BLOCK
         self.load = cache(self._load)
         self.launched = 0
@@ -90,7 +89,7 @@ class SoftwareGpu:
 
     def _load(self, module: Any, version: bytes, block: int) -> tuple[Any, dict[str, int]]:
         """The driver's module, and what Warp has written about its kernels."""
-        folder = Path(self.folder) / version.hex()
+        folder = Path(self._folder.name) / version.hex()
         name = f"{module.get_module_identifier(block)}.ptx"
         processor_time = resource.getrlimit(resource.RLIMIT_CPU)
         module._compile(
@@ -163,13 +162,15 @@ def begin(module: str) -> SoftwareGpu:
     """Initialise Warp, and launch the kernels of a module of tests on the software GPU."""
     spec = find_spec(module)
     text = Path(str(spec and spec.origin)).read_text(encoding="utf-8")
-    device = SoftwareGpu()
+    folder = tempfile.TemporaryDirectory()
     if not _RUNS_THERE.search(text):
         # Nobody else may find such objects in Warp's cache.
-        os.environ["WARP_CACHE_PATH"] = device.folder
+        os.environ["WARP_CACHE_PATH"] = folder.name
         build.build_cpu = without_bodies
     warp.config.enable_cpu_blocks = True
+    # Before the software GPU is installed, which Warp would take for a GPU of its own.
     warp.init()
+    device = SoftwareGpu(folder)
     device.take_over()
     return device
 
