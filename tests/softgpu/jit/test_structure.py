@@ -187,3 +187,16 @@ def test_llvm_runs_its_passes_once_for_a_kernel_however_often_it_is_loaded_and_l
         # Other blocks of whole rows of warps use the same code.
         assert kernel.prepare((512, 1, 1)).owner is first.owner
     assert codegen.counts["compiled"] - before == made
+
+
+def test_of_one_kernel_the_others_are_not_lowered():
+    text = "\n".join(
+        [
+            ".version 7.8\n.target sm_80\n.address_size 64",
+            ".visible .entry one()\n{\n    ret;\n}",
+            ".visible .entry other()\n{\n    .reg .b32 %r<2>;\n    mov.u32 %r1, %tid.x;\n    ret;\n}",
+        ]
+    )
+    module = parse(text)
+    assert list(compile_module(module).kernels) == ["one", "other"]
+    assert list(compile_module(module, only="other").kernels) == ["other"]
