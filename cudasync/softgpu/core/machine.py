@@ -68,6 +68,7 @@ def no_compiler(
     reads: bool = True,
     windows: bool = False,
     image: bytes | None = None,
+    only: str | None = None,
 ) -> CompiledModule:
     """The compiler of a machine that loads no modules: refuses every module."""
     settings = f"memcheck={memcheck}, record={record}, races={races}, convergence={convergence}"
