@@ -166,6 +166,7 @@ def _compiler(name: str) -> Compile:
         convergence: bool = False,
         reads: bool = True,
         windows: bool = False,
+        units: bool = False,
         image: bytes | None = None,
     ) -> CompiledModule:
         refusals: list[PtxError] = []
@@ -180,6 +181,7 @@ def _compiler(name: str) -> Compile:
                     convergence=convergence,
                     reads=reads,
                     windows=windows,
+                    units=units,
                     image=image,
                 )
             except PtxError as refusal:

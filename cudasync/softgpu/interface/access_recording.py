@@ -6,7 +6,8 @@ function after each access to global memory. The function finds the ranges of th
 - for each range, the PTX line and address of the first read, the first write, and the first read
   before a write of this launch;
 - on request, a mark for each byte: which of the three happened to it, and whether by a plain
-  access, which is no atomic, not volatile and not ordered by a scope.
+  access, which is no atomic, not volatile and not ordered by a scope. Where all accesses of a
+  kernel are to whole units of 2, 4, 8 or 16 bytes, a mark for each unit says the same.
 
 An atomic reads, then writes. A launch with watched ranges runs on one thread, so that "before" has
 a meaning and is the same in every run. Code compiled without recording pays nothing.
@@ -15,13 +16,12 @@ a meaning and is the same in every run. Code compiled without recording pays not
 from __future__ import annotations
 
 import ctypes
-import mmap
-import re
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntFlag
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
+
+from cudasync.softgpu.interface.access_marks import Marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,19 +40,6 @@ class Touch(IntFlag):
 
 
 KINDS = (Touch.READ, Touch.WRITTEN, Touch.READ_FIRST)
-_ALL_MARKS = 1 << len(Touch)
-# Marks are compared in pieces of this many bytes, which are looked at again only if marks differ:
-# then in stretches, which stay in a processor's second cache.
-_PIECE = 1 << 20
-_STRETCH = 1 << 16
-_PART = 1 << 10
-# For each mark: a part with this mark alone, and a pattern for less than a part.
-_REPEATED = [
-    (bytes([mark]) * _PART, re.compile(b"%b+" % re.escape(bytes([mark]))))
-    for mark in range(_ALL_MARKS)
-]
-# Memory from this size on has its marks in large pages: fewer page faults.
-_LARGE = 1 << 21
 # Modifiers of strong accesses: two concurrent strong accesses are no race.
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
 
@@ -125,11 +112,15 @@ class Recording:
     )
 
     def __init__(
-        self, ranges: Iterable[tuple[int, int]], unmarked: Iterable[tuple[int, int]] = ()
+        self,
+        ranges: Iterable[tuple[int, int]],
+        unmarked: Iterable[tuple[int, int]] = (),
+        unit: int = 1,
     ) -> None:
         """Watch (start, end) pairs, in any order; ValueError if two overlap.
 
-        The `unmarked` ranges have no marks: each read counts as a read before any write.
+        The `unmarked` ranges have no marks: each read counts as a read before any write. `unit` is
+        the kernel's `CompiledKernel.unit`; no accessed unit may lie across an end of a range.
         """
         bare = {each for each in unmarked if each[0] < each[1]}
         marked = {each for each in ranges if each[0] < each[1]}
@@ -150,14 +141,14 @@ class Recording:
         )
         # Untouched pages cost nothing.
         self._kept = [
-            None if (start, end) in bare else _marks(end - start) for start, end in self.ranges
+            None if (start, end) in bare else Marks(start, end, unit) for start, end in self.ranges
         ]
         for index, ((start, end), kept) in enumerate(zip(self.ranges, self._kept, strict=True)):
             row = _ROW_WORDS * index
             self._table[row + _START] = start
             self._table[row + _END] = end
             if kept is not None:
-                self._table[row + _KEPT] = ctypes.addressof(ctypes.c_ubyte.from_buffer(kept))
+                self._table[row + _KEPT] = kept.address
         self.address = ctypes.addressof(self._table)
 
     @property
@@ -180,17 +171,16 @@ class Recording:
         for (low, high), kept in zip(self.ranges, self._kept, strict=True):
             first, last = max(low, start), min(high, end)
             if kept is not None and first < last:
-                kept[first - low : last - low] = bytes([Touch.WRITTEN]) * (last - first)
+                kept.fill(first, last, Touch.WRITTEN)
 
     def runs(self, index: int) -> list[tuple[int, int, int]]:
         """The range at `index`, as runs of bytes with one mark: start, end, mark.
 
         Bytes that were not touched, with a mark of 0, are left out.
         """
-        start, _ = self.ranges[index]
         kept = self._kept[index]
-        assert kept is not None, f"the range at {start:#x} has no marks"
-        return [(start + low, start + high, mark) for low, high, mark in _runs(kept)]
+        assert kept is not None, f"the range at {self.ranges[index][0]:#x} has no marks"
+        return kept.runs()
 
     def touched(self, index: int, kind: Touch) -> list[tuple[int, int]]:
         """The bytes of the range at `index` with a mark of `kind`, as (start, end) addresses."""
@@ -209,58 +199,6 @@ def of_kind(
                 found[-1] = (found[-1][0], end)
             else:
                 found.append((start, end))
-    return found
-
-
-_compare = ctypes.CDLL(None).memcmp
-_compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-
-
-def _marks(size: int) -> mmap.mmap:
-    """Marks for `size` bytes."""
-    made = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if size >= _LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        # A kernel without large pages refuses.
-        with suppress(OSError):
-            made.madvise(mmap.MADV_HUGEPAGE)
-    return made
-
-
-def _runs(kept: mmap.mmap) -> list[tuple[int, int, int]]:
-    """The runs of equal marks other than 0, in order; neighbours may have the same mark.
-
-    Most parts are found to have one mark by a comparison of memory. The marks themselves are looked
-    at near the ends of runs alone.
-    """
-    found: list[tuple[int, int, int]] = []
-    first = ctypes.addressof(ctypes.c_ubyte.from_buffer(kept))
-    for start in range(0, len(kept), _PIECE):
-        end = min(start + _PIECE, len(kept))
-        # One mark throughout is equal to its next neighbour everywhere.
-        if _compare(first + start, first + start + 1, end - start - 1):
-            found += _mixed_runs(kept, start, end)
-        elif mark := kept[start]:
-            found.append((start, end, mark))
-    return found
-
-
-def _mixed_runs(kept: mmap.mmap, begin: int, end: int) -> list[tuple[int, int, int]]:
-    """The runs of a piece with several marks."""
-    found: list[tuple[int, int, int]] = []
-    for start in range(begin, end, _STRETCH):
-        stretch = kept[start : min(start + _STRETCH, end)]
-        low, size = 0, len(stretch)
-        while low < size:
-            mark = stretch[low]
-            part, rest = _REPEATED[mark]
-            high = low
-            while stretch.startswith(part, high):
-                high += _PART
-            behind = rest.match(stretch, high)
-            high = behind.end() if behind is not None else high
-            if mark:
-                found.append((start + low, start + high, mark))
-            low = high
     return found
 
 
@@ -309,9 +247,11 @@ half:
 
 
 NOTE_NAME = "cudasync.note"
-# LLVM IR of the function that both lowerings call: `kind` is READ, WRITTEN or both.
+# LLVM IR of the function that both lowerings call: `kind` is READ, WRITTEN or both, and a mark is
+# for 1 << `shift` bytes.
 NOTE = f"""
-define void @{NOTE_NAME}(ptr %table, i64 %count, i64 %address, i64 %size, i8 %kind, i64 %line) {{
+define void @{NOTE_NAME}(ptr %table, i64 %count, i64 %address, i64 %size, i8 %kind, i64 %line,
+    i64 %shift) {{
 entry:
   %behind = add i64 %address, %size
   %reading = and i8 %kind, {Touch.READ.value}
@@ -340,15 +280,23 @@ row:
   br i1 %is.met, label %met, label %done
 met:
   %has.marks = icmp ne i64 %kept.address, 0
-  br i1 %has.marks, label %byte, label %bare
+  br i1 %has.marks, label %unit, label %bare
 bare:
   %all = or i8 %kind, %as.first
   br label %firsts
+unit:
+  %low.offset = sub i64 %low, %start
+  %low.unit = lshr i64 %low.offset, %shift
+  ; The range may begin within a unit.
+  %length = sub i64 %high, %low
+  %further = sub i64 %length, 1
+  %further.units = lshr i64 %further, %shift
+  %last.unit = add i64 %low.unit, %further.units
+  br label %byte
 byte:
-  %at = phi i64 [%low, %met], [%at.next, %byte]
-  %seen.before = phi i8 [0, %met], [%seen.here, %byte]
-  %offset = sub i64 %at, %start
-  %mark.at = getelementptr i8, ptr %kept, i64 %offset
+  %at = phi i64 [%low.unit, %unit], [%at.next, %byte]
+  %seen.before = phi i8 [0, %unit], [%seen.here, %byte]
+  %mark.at = getelementptr i8, ptr %kept, i64 %at
   %mark = load i8, ptr %mark.at
   %written = and i8 %mark, {Touch.WRITTEN.value}
   %is.old = icmp eq i8 %written, 0
@@ -358,7 +306,7 @@ byte:
   store i8 %mark.new, ptr %mark.at
   %seen.here = or i8 %seen.before, %now
   %at.next = add i64 %at, 1
-  %is.more = icmp ult i64 %at.next, %high
+  %is.more = icmp ule i64 %at.next, %last.unit
   br i1 %is.more, label %byte, label %firsts
 firsts:
   %seen = phi i8 [%seen.here, %byte], [%all, %bare]
