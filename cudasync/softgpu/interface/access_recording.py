@@ -10,7 +10,9 @@ function after each access to global memory. The function finds the ranges of th
   kernel are to whole units of 2, 4, 8 or 16 bytes, a mark for each unit says the same.
 
 An atomic reads, then writes. A launch with watched ranges runs on one thread, so that "before" has
-a meaning and is the same in every run. Code compiled without recording pays nothing.
+a meaning and is the same in every run. If `is_order_free`, it may run on several. Then each has a
+table of its own, in which the first accesses are those of its earliest blocks. All share the marks,
+without atomic operations: see `is_order_free`. Code compiled without recording pays nothing.
 """
 
 from __future__ import annotations
@@ -54,10 +56,13 @@ def noted(kind: Touch, opcode: str, modifiers: Iterable[str]) -> int:
     return (kind | plain).value
 
 
-# Words of a row: start, end, address of its marks; then line and address for each kind.
+# Words of a row: start, end, address of its marks; then, for each kind, line and address of the
+# first access, and the first of the blocks that a thread had taken when it made this access.
 _START, _END, _KEPT, _FIRSTS = range(4)
-_ROW_WORDS = _FIRSTS + 2 * len(KINDS)
-# Words before the table, in which compiled code keeps the indices of rows that it met.
+_FIRST_WORDS = 3
+_ROW_WORDS = _FIRSTS + _FIRST_WORDS * len(KINDS)
+# Words before the table, in which compiled code keeps the indices of rows that it met. The word
+# before these has the first of the blocks that the thread runs at present.
 HINTS = 64
 
 
@@ -69,7 +74,32 @@ class Row:
     @staticmethod
     def first(kind: Touch) -> int:
         """The word with the line of the first access of a kind."""
-        return _FIRSTS + 2 * KINDS.index(kind)
+        return _FIRSTS + _FIRST_WORDS * KINDS.index(kind)
+
+
+class Table:
+    """Rows of watched memory, with the first accesses of one thread. It lies at `address`."""
+
+    __slots__ = ("_words", "address")
+
+    def __init__(self, rows: Iterable[tuple[int, int, int]]) -> None:
+        """Take the start, end and address of marks of each row."""
+        padding = (0,) * (_ROW_WORDS - _FIRSTS)
+        words = [word for row in rows for word in (*row, *padding)]
+        before = HINTS + 1
+        # One word more, so that the table is memory even without rows.
+        self._words = (ctypes.c_uint64 * (before + len(words) + 1))(*(0,) * before, *words)
+        self.address = ctypes.addressof(self._words) + 8 * before
+
+    def begin(self, block: int) -> None:
+        """Note that the thread goes on with this block and those behind it."""
+        self._words[0] = block
+
+    def first(self, index: int, kind: Touch) -> tuple[int, int, int]:
+        """The first access of a kind to the range at `index`: block, line (0 if none), address."""
+        place = HINTS + 1 + _ROW_WORDS * index + Row.first(kind)
+        line, address, block = self._words[place : place + _FIRST_WORDS]
+        return block, line, address
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +132,11 @@ class Recording:
 
     __slots__ = (
         "_kept",
-        "_table",
+        "_tables",
         "address",
         "convergence",
         "count",
+        "is_order_free",
         "races",
         "ranges",
         "windows",
@@ -135,32 +166,43 @@ class Recording:
         self.windows: Windows | None = None
         # Learns which threads come to barriers, if requested.
         self.convergence: Convergence | None = None
-        words = (ctypes.c_uint64 * (HINTS + _ROW_WORDS * self.count + 1))()
-        self._table = (ctypes.c_uint64 * (_ROW_WORDS * self.count + 1)).from_buffer(
-            words, 8 * HINTS
-        )
+        # Whether any order of the blocks leaves the same marks, even if blocks run at once. That is
+        # so if different blocks touch one unit only by accesses that set the same bits of its mark:
+        # an update of a mark is a load and a store of its byte. The first read before any write
+        # depends on the order even so.
+        self.is_order_free = False
         # Untouched pages cost nothing.
         self._kept = [
             None if (start, end) in bare else Marks(start, end, unit) for start, end in self.ranges
         ]
-        for index, ((start, end), kept) in enumerate(zip(self.ranges, self._kept, strict=True)):
-            row = _ROW_WORDS * index
-            self._table[row + _START] = start
-            self._table[row + _END] = end
-            if kept is not None:
-                self._table[row + _KEPT] = kept.address
-        self.address = ctypes.addressof(self._table)
+        self._tables: list[Table] = []
+        self.address = self.table().address
+
+    def table(self) -> Table:
+        """A table for a thread of the launch; the first one is at `address`."""
+        kept = (0 if each is None else each.address for each in self._kept)
+        made = Table(
+            (start, end, marks) for (start, end), marks in zip(self.ranges, kept, strict=True)
+        )
+        self._tables.append(made)
+        return made
 
     @property
     def keeps_order(self) -> bool:
         """Whether the launch must run on one thread; each slot has windows of its own."""
-        return bool(self.count) or self.races is not None or self.convergence is not None
+        is_ordered = bool(self.count) and not self.is_order_free
+        return is_ordered or self.races is not None or self.convergence is not None
 
     def first(self, index: int, kind: Touch) -> First | None:
-        """The first access of a kind to the range at `index`; None if there was none."""
-        place = _ROW_WORDS * index + _FIRSTS + 2 * KINDS.index(kind)
-        line, address = self._table[place], self._table[place + 1]
-        return First(line, address) if line else None
+        """The first access of a kind to the range at `index`; None if there was none.
+
+        It is the first in the order of blocks, on whichever threads these ran.
+        """
+        found = [first for each in self._tables if (first := each.first(index, kind))[1]]
+        if not found:
+            return None
+        _, line, address = min(found)
+        return First(line, address)
 
     def has_marks(self, index: int) -> bool:
         """Whether the range at `index` has a mark for each byte."""
@@ -203,12 +245,14 @@ def of_kind(
 
 
 def _first(name: str, kind: Touch) -> str:
-    """LLVM IR that keeps line and address, if this is the first access of the kind."""
-    place = _FIRSTS + 2 * KINDS.index(kind)
+    """LLVM IR that keeps line, address and block, if this is the first access of the kind."""
+    place = Row.first(kind)
     return f"""  %{name}.line.at = getelementptr i64, ptr %row.at, i64 {place}
   %{name}.address.at = getelementptr i64, ptr %row.at, i64 {place + 1}
   %{name}.line = load i64, ptr %{name}.line.at
+  %{name}.block.at = getelementptr i64, ptr %row.at, i64 {place + 2}
   %{name}.address = load i64, ptr %{name}.address.at
+  %{name}.block = load i64, ptr %{name}.block.at
   %{name}.bit = and i8 %seen, {kind.value}
   %{name}.is = icmp ne i8 %{name}.bit, 0
   %{name}.is.first = icmp eq i64 %{name}.line, 0
@@ -216,7 +260,9 @@ def _first(name: str, kind: Touch) -> str:
   %{name}.line.new = select i1 %{name}.keep, i64 %line, i64 %{name}.line
   %{name}.address.new = select i1 %{name}.keep, i64 %address, i64 %{name}.address
   store i64 %{name}.line.new, ptr %{name}.line.at
-  store i64 %{name}.address.new, ptr %{name}.address.at"""
+  %{name}.block.new = select i1 %{name}.keep, i64 %block, i64 %{name}.block
+  store i64 %{name}.address.new, ptr %{name}.address.at
+  store i64 %{name}.block.new, ptr %{name}.block.at"""
 
 
 def first_row(before: str, table: str, words: int, end: int, behind: str) -> str:
@@ -253,6 +299,7 @@ NOTE = f"""
 define void @{NOTE_NAME}(ptr %table, i64 %count, i64 %address, i64 %size, i8 %kind, i64 %line,
     i64 %shift) {{
 entry:
+  %block.at = getelementptr i64, ptr %table, i64 {-1 - HINTS}
   %behind = add i64 %address, %size
   %reading = and i8 %kind, {Touch.READ.value}
   %as.first = shl i8 %reading, 2
@@ -310,6 +357,7 @@ byte:
   br i1 %is.more, label %byte, label %firsts
 firsts:
   %seen = phi i8 [%seen.here, %byte], [%all, %bare]
+  %block = load i64, ptr %block.at
 {_first("read", Touch.READ)}
 {_first("write", Touch.WRITTEN)}
 {_first("early", Touch.READ_FIRST)}

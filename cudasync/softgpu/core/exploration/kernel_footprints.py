@@ -32,6 +32,8 @@ class Watch:
     recording: Recording
     # The unit of the kernel's accesses: see `CompiledKernel.unit`.
     unit = 1
+    # Whether blocks may run at once: see `Recording.is_order_free`.
+    is_order_free = False
     # The memory to watch; by default all.
     ranges: list[tuple[int, int]] | None = None
     # Tracks written bytes of shared and local memory, if requested.
@@ -42,6 +44,7 @@ class Watch:
     def begin(self, allocations: AllocationSnapshot) -> Recording:
         ranges = allocations.ranges() if self.ranges is None else self.ranges
         self.recording = Recording(ranges, unit=self.unit)
+        self.recording.is_order_free = self.is_order_free
         self.recording.windows = self.windows
         self.recording.convergence = self.convergence
         return self.recording
