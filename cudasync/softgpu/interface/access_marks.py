@@ -27,7 +27,8 @@ _REPEATED: Final = [
     for mark in range(_MARKS)
 ]
 # From this many marks on, they are in large pages: fewer page faults.
-_LARGE: Final = 1 << 21
+_LARGE: Final = 1 << 19
+_LARGE_PAGE: Final = 1 << 21
 # Compiled code may load this many bytes behind the last mark.
 _BEHIND: Final = 8
 
@@ -38,7 +39,7 @@ _compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 class Marks:
     """The marks of [start, end), at first 0. Untouched pages cost nothing."""
 
-    __slots__ = ("_count", "_first", "_kept", "_unit", "address")
+    __slots__ = ("_count", "_first", "_kept", "_offset", "_unit", "address")
 
     def __init__(self, start: int, end: int, unit: int = 1) -> None:
         """`unit` is a power of two. If it is not 1, only whole and aligned units are accessed."""
@@ -47,17 +48,25 @@ class Marks:
         self._first = -(-start // unit) * unit
         self._count = max(0, -(-(end - self._first) // unit))
         size = self._count + _BEHIND
+        is_large = size >= _LARGE and hasattr(mmap, "MADV_HUGEPAGE")
+        if is_large:
+            # Marks begin with a large page, and end within one.
+            size = -(-size // _LARGE_PAGE) * _LARGE_PAGE + _LARGE_PAGE
         self._kept = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if size >= _LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        start_of_map = ctypes.addressof(ctypes.c_ubyte.from_buffer(self._kept))
+        # The place of the first mark in the map.
+        self._offset = 0
+        if is_large:
             # A kernel without large pages refuses.
             with suppress(OSError):
                 self._kept.madvise(mmap.MADV_HUGEPAGE)
-        self.address = ctypes.addressof(ctypes.c_ubyte.from_buffer(self._kept))
+            self._offset = -start_of_map % _LARGE_PAGE
+        self.address = start_of_map + self._offset
 
     def fill(self, start: int, end: int, mark: int) -> None:
         """Set the marks of these bytes, which are whole units."""
         low, high = (start - self._first) // self._unit, (end - self._first) // self._unit
-        self._kept[low:high] = bytes([mark]) * (high - low)
+        self._kept[self._offset + low : self._offset + high] = bytes([mark]) * (high - low)
 
     def runs(self) -> list[tuple[int, int, int]]:
         """Runs of bytes with one mark other than 0, in order: start, end, mark.
@@ -72,7 +81,7 @@ class Marks:
             place = self.address + start
             if _compare(place, place + 1, end - start - 1):
                 found += self._mixed_runs(start, end)
-            elif mark := self._kept[start]:
+            elif mark := self._kept[self._offset + start]:
                 found.append((self._place(start), self._place(end), mark))
         return found
 
@@ -82,9 +91,9 @@ class Marks:
     def _mixed_runs(self, begin: int, end: int) -> list[tuple[int, int, int]]:
         """The runs of a piece with several marks."""
         found: list[tuple[int, int, int]] = []
-        origin, unit = self._first, self._unit
+        origin, unit, offset = self._first, self._unit, self._offset
         for start in range(begin, end, _STRETCH):
-            stretch = self._kept[start : min(start + _STRETCH, end)]
+            stretch = self._kept[offset + start : offset + min(start + _STRETCH, end)]
             base = origin + unit * start
             low, size = 0, len(stretch)
             # Whether zeros were behind the last run of another mark: finding a zero is quick.
