@@ -34,6 +34,8 @@ _PIECE_BYTES = 1 << 30
 # yields runs after all other threads, and a thread that has slept runs before them.
 _SPIN_S, _SHORT_SPIN_S = 0.0003, 0.00006
 _SHORT_WAIT_S = 0.0005
+# Two sides that sleep make each other's waits long. So one wait in so many polls for the long time.
+_TRIES = 8
 # Both are longer by this for each byte that is under way, up to a most.
 _SPIN_BYTE_S, _SHORT_WAIT_BYTE_S, _MOST_SPIN_BYTES = 5e-10, 1e-9, 1 << 21
 _SHORTEST_SLEEP_S, _LONGEST_SLEEP_S = 0.00001, 0.001
@@ -48,11 +50,12 @@ class Late(Exception):
 class Pace:
     """How long the next wait for one side polls without a pause."""
 
-    _is_short = True
+    _is_short, _waits = True, 0
 
     def spin_s(self, size_bytes: int) -> float:
         """The time for a wait with so many bytes under way."""
-        if not self._is_short:
+        self._waits += 1
+        if not self._is_short and self._waits % _TRIES:
             return _SHORT_SPIN_S
         return _SPIN_S + _SPIN_BYTE_S * min(size_bytes, _MOST_SPIN_BYTES)
 
