@@ -13,20 +13,23 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
-from helpers.lowering.kept_code import IS_INSIDE_A_TEST, keep_nothing, kept_in
+from helpers.lowering import kept_code
 from hypothesis import HealthCheck, Phase, settings
 
 # The software GPU has as many devices as this says. Test programs use three.
 os.environ.setdefault("CUDASYNC_SOFTGPU_DEVICES", "3")
 SCHEDULER = os.environ.get("CUDASYNC_SOFTGPU_SCHEDULER", "fifo")
 # The tests find no code that another run compiled, and keep no code in the user's folders.
-keep_nothing()
+kept_code.keep_nothing()
 
-settings.register_profile("plain", deadline=None, max_examples=15)
+settings.register_profile("plain", deadline=None, max_examples=10)
 settings.register_profile("dev", deadline=None, max_examples=40)
 # For processes that tests start: a quick look, without a search for a smaller example.
 settings.register_profile(
@@ -54,10 +57,13 @@ LONGEST = {
     "test_models.py",
     "test_reductions.py",
     "test_engine_schedules.py",
-    "test_plugin.py",
+    "test_checkers_catch.py",
+    "test_native_programs.py",
+    "test_checked.py",
     "test_run.py",
+    "test_replay.py",
+    "test_plugin.py",
     "test_endless.py",
-    "test_access_properties.py",
 }
 
 
@@ -66,6 +72,23 @@ def pytest_configure(config: pytest.Config) -> None:
     # would inherit this.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    _a_run_compiles_once(config)
+
+
+def _a_run_compiles_once(config: pytest.Config) -> None:
+    """This includes the processes of the run, processes that tests start, and processes that have
+    forgotten a kernel."""
+    if not (kept_code.IS_INSIDE_A_TEST or kept_code.IS_ONE_OF_SEVERAL):
+        folder = tempfile.TemporaryDirectory(prefix="cudasync-tests-", ignore_cleanup_errors=True)
+        config.add_cleanup(folder.cleanup)
+        # Code is kept in no folder that others may write to, whatever the umask.
+        (Path(folder.name) / "code").mkdir(mode=0o700)
+        kept = kept_code.kept_in(Path(folder.name) / "code")
+        kept.__enter__()
+        config.add_cleanup(partial(kept.__exit__, None, None, None))
+    # A process that only starts others would pass this on, and they would find an empty folder.
+    if not config.getoption("numprocesses", None):
+        kept_code.keep_bytecode()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -102,18 +125,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--run-slow"):
         return
     skip = pytest.mark.skip(reason="needs --run-slow")
-    left_out = pytest.mark.skip(reason="needs --all-cases")
     takes_all = config.getoption("--all-cases")
     cases: Counter[str] = Counter()
+    taken, left_out = [], []
     for item in items:
         sampled = item.get_closest_marker("sampled")
+        test = item.nodeid.partition("[")[0]
         if "slow" in item.keywords:
             item.add_marker(skip)
         elif sampled is not None and not takes_all:
-            test = item.nodeid.partition("[")[0]
-            if cases[test] % sampled.args[0]:
-                item.add_marker(left_out)
             cases[test] += 1
+            if (cases[test] - 1) % sampled.args[0]:
+                left_out.append(item)
+                continue
+        taken.append(item)
+    # Deselected, not skipped: a skip costs as much as a small test, and there are thousands.
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = taken
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -132,16 +161,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return True
-
-
-@pytest.fixture(scope="session", autouse=True)
-def a_run_compiles_a_kernel_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """This includes processes that tests start, and processes that have forgotten the kernel."""
-    if IS_INSIDE_A_TEST:
-        yield
-    else:
-        with kept_in(tmp_path_factory.mktemp("code")):
-            yield
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -53,7 +53,9 @@ TEXTS = [
 
 @functools.cache
 def docstring(path: Path) -> str:
-    return ast.get_docstring(ast.parse(path.read_text())) or ""
+    # It stands above the first import, which is the same in all files.
+    opening = path.read_text().partition("\nfrom __future__ import annotations\n")[0]
+    return ast.get_docstring(ast.parse(opening)) or ""
 
 
 def parsed(path: Path, word: str) -> ast.Module:

@@ -166,6 +166,7 @@ def _compiler(name: str) -> Compile:
         convergence: bool = False,
         reads: bool = True,
         windows: bool = False,
+        units: bool = False,
         image: bytes | None = None,
         only: str | None = None,
     ) -> CompiledModule:
@@ -181,6 +182,7 @@ def _compiler(name: str) -> Compile:
                     convergence=convergence,
                     reads=reads,
                     windows=windows,
+                    units=units,
                     image=image,
                     only=only,
                 )

@@ -58,7 +58,7 @@ def program(name: str) -> Program:
     return next(each for each in PROGRAMS if each.name == name)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", HERE_AT_ONCE)
 def test_what_is_wrong_is_found_and_nothing_else(name):
     assert not complaint(program(name))

@@ -56,6 +56,7 @@ def expected(host, op):
     return total / len(host) if op == "mean" else total
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("op", REDUCE)
 def test_all_reduce_in_place_and_out_of_place(comm, op, length):
@@ -134,6 +135,7 @@ def test_views_with_gaps_are_reduced_and_their_gaps_stay(comm):
             np.testing.assert_array_equal(after[1::2], before[1::2])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "u4", "i8", "f2", "f8"])
 def test_dtypes(comm, dtype):
     host = numbers(comm, 12, dtype)

@@ -128,7 +128,12 @@ def search_faults_chunk(chunk: int, faulting: SearchStrategy[Program]) -> list[s
     return found
 
 
-def test_the_engine_as_it_is_passes_the_same_search():
+def test_the_engine_as_it_is_passes_the_same_search(monkeypatch):
+    # Its beginning, in a plain run, whose properties run other programs.
+    few = hypothesis_settings(
+        fixed, max_examples=min(CHUNK, hypothesis_settings.default.max_examples)
+    )
+    monkeypatch.setitem(globals(), "fixed", few)
     assert search(60) == []
     assert search_faults(20) == search_faults(20, COMPUTING) == []
     assert search_operators(20) == search_operators(20, on_cpu=True) == []

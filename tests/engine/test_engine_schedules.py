@@ -40,7 +40,9 @@ def run_under(scheduler: str, profile: str, *tests: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-NAMES = "any_program or total_order or lost_device or each_time or Agreement or graph_does_what"
+# The planted bugs of these files are found without another schedule.
+NAMES = "(any_program or total_order or lost_device or each_time or Agreement or graph_does_what)"
+NAMES += " and not planted"
 USUAL = (GRAPHS, WITH_GRAPHS, BLOCKS, "-k", NAMES)
 
 

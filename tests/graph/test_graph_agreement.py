@@ -40,7 +40,7 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     where, name, wrong = PLANTED[bug]
     monkeypatch.setattr(where, name, wrong)
     steps = settings(
-        max_examples=300, stateful_step_count=25, derandomize=True, database=None, deadline=None,
+        max_examples=300, stateful_step_count=15, derandomize=True, database=None, deadline=None,
         phases=[Phase.generate], suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudasync.kvstore import array_file
-from cudasync.kvstore.servers import arithmetic
+from cudasync.kvstore.servers import update_tape
 from cudasync.kvstore.servers.shard import Shard
 
 events = st.lists(
@@ -118,7 +118,7 @@ def test_blocks_have_the_bits_of_the_whole(name, monkeypatch):
     start, steps = rng.normal(size=(7, 3)), rng.normal(size=(3, 7, 3))
     values = []
     for size in (1 << 15, 4):
-        monkeypatch.setattr(arithmetic, "_BLOCK", size)
+        monkeypatch.setattr(update_tape, "BLOCK", size)
         shard = Shard(name, weight_decay=0.1, clip=1.0)
         shard.init("w", start)
         for number, each in enumerate(steps, 1):

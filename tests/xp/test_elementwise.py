@@ -92,7 +92,7 @@ def disagreement(function, dtype):
     return f"{apart[worst]} ulp at {[each[worst] for each in operands]}: {found[worst]}"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("name", "dtype"), QUICK, ids=lambda each: str(each))
 def test_a_function_gives_what_numpy_gives(name, dtype):
     assert disagreement(FUNCTIONS[name], dtype) is None

@@ -16,6 +16,7 @@ COMPARING = ["eq", "ne", "lt", "le", "gt", "ge"]
 LEFT, RIGHT = np.int64([7, -7, 2, 5]), np.int64([2, 3, 1, 4])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*BINARY, *COMPARING, "truediv"])
 def test_an_operator_is_numpys_from_either_side(name):
     function = getattr(operator, name)

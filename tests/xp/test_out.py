@@ -62,7 +62,7 @@ def test_a_reduction_is_right_whatever_its_target_overlaps(device, where):
 REDUCTIONS = "sum prod max min mean var std all any argmax argmin count_nonzero"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @EVERYWHERE
 @pytest.mark.parametrize("name", REDUCTIONS.split())
 def test_every_reduction_writes_to_its_target(device, name):

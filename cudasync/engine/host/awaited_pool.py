@@ -1,18 +1,20 @@
 """Floor 2. A worker pool whose waiting thread runs the awaited op, if no worker has begun it.
 
 Two thread switches cost more than a short exchange with another process. So if a push is expected
-to be waited for at once, its ring is delayed, and the waiting thread runs the ready ops. A push is
-expected to be so if the last push at its place was.
+to be waited for soon, its ring is delayed, and the waiting thread runs the ready ops. A push is
+expected to be so if the last push at its place was. Soon is less than `SOON_S` after the first push
+since the last wait, so little that could overlap is lost.
 
 Invariants:
 - an op is claimed before it runs, as in a worker, so one thread runs it;
-- after a delayed ring, the next wait of any thread runs the op or rings; else the watchdog rings,
-  some 20 ms later;
+- after a delayed ring, the next wait of any thread runs the op or rings; so does the next push at
+  another place or after `SOON_S`; else the watchdog rings, some 20 ms later;
 - Ctrl-C in an op that can go on returns the op, and the worker continues it.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import general_push
@@ -37,8 +39,10 @@ if TYPE_CHECKING:
 MOST_PLACES = 256
 # With more unplanned entries than this, a worker plans them.
 FEW = 16
-# Pools with pushes since the last wait of any thread.
-FRESH: dict[AwaitedPool, None] = {}
+# A wake-up and its thread switches take up to this long where threads share a GIL.
+SOON_S = 0.0003
+# Pools with pushes since the last wait of any thread, and the time of the first of these pushes.
+FRESH: dict[AwaitedPool, float] = {}
 
 
 class AwaitedPool(WorkerPool):
@@ -50,7 +54,7 @@ class AwaitedPool(WorkerPool):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.regional = _Awaited(self)
-        # The places whose last push was run by its waiter.
+        # The places whose last push was run by a waiter that came soon.
         self.places: dict[tuple[CodeType, int], None] = {}
         # The number of its ops that waiters have run.
         self.ran_by_waiters = 0
@@ -63,7 +67,7 @@ class AwaitedPool(WorkerPool):
                 WATCHDOG.watch(self)
             return
         if self.is_put_off:
-            # The pusher did not wait for the delayed op: the next ring is not delayed.
+            # No thread waited soon for the delayed op: the next ring is not delayed.
             self.is_put_off = False
             self.places.clear()
         super().ring()
@@ -96,16 +100,15 @@ def push(
         return engine.push(fn, reads, writes, name, priority, pool=pool)
     site = general_push.push_site()
     try:
-        FRESH[place] = None
-        is_known = (site.f_code, site.f_lasti) in place.places
-        is_one = not place.is_put_off and place.ledger.recorder is None
-        place.is_looked_after = is_known and is_one
+        is_known = (site.f_code, site.f_lasti) in place.places and place.ledger.recorder is None
+        is_delayed = _is_soon(FRESH.setdefault(place, time.monotonic())) and is_known
+        place.is_looked_after = is_delayed
         op = general_push.push(
             engine, fn, OpKind.HOST, reads, writes, name, priority, None, place, site=site
         )
     finally:
         place.is_looked_after = False
-    if not is_one and place.is_put_off:
+    if not is_delayed and place.is_put_off:
         place.ring()
     return op
 
@@ -116,17 +119,17 @@ def run_awaited(op: Op, *, may_run: bool) -> bool:
 
     Delayed rings for ops that are not run here are given now.
     """
-    fresh = list(FRESH)
+    fresh = dict(FRESH)
     FRESH.clear()
     if may_run and COMBINER.unplanned <= FEW:
         if (own := _pool_of(op)) is not None:
-            _run_up_to(op, own)
+            _run_up_to(op, own, is_soon=_is_soon(fresh.get(own)))
         elif isinstance(op, DataFence):
-            _plan(op, fresh)
+            _plan(op, list(fresh))
             gate = None if op._node is None else op._node.gate
             for each in () if gate is None else gate.before:
                 if (own := _pool_of(each)) is not None:
-                    _run_up_to(each, own)
+                    _run_up_to(each, own, is_soon=_is_soon(fresh.get(own)))
     for pool in fresh:
         if pool.is_put_off:
             pool.ring()
@@ -151,25 +154,35 @@ def _pool_of(op: Op) -> AwaitedPool | None:
     return place if place.__class__ is AwaitedPool else None
 
 
-def _run_up_to(op: Op, pool: AwaitedPool) -> None:
-    """Run `op` and earlier ops of its pool, until `op` is over or nothing is ready."""
+def _run_up_to(op: Op, pool: AwaitedPool, *, is_soon: bool) -> None:
+    """Run `op` and earlier ops of its pool, until `op` is over or nothing is ready.
+
+    `is_soon`: the thread waits so soon that the next pushes at their places may be delayed.
+    """
     if pool.ledger.recorder is not None:
         return
-    place = op._code, op._at
-    is_alone = True
+    if not is_soon:
+        pool.places.clear()
     while not op.finished:
         _plan(op, [pool])
         ready = pool.take()
         if ready is None:
-            pool.places.pop(place, None)
+            pool.places.pop((op._code, op._at), None)
             return
         pool.is_put_off = False
-        is_alone = is_alone and ready is op
+        place = ready._code, ready._at
         _run(ready, pool)
-    if is_alone:
-        if len(pool.places) >= MOST_PLACES:
-            pool.places.clear()
-        pool.places[place] = None
+        if is_soon:
+            if len(pool.places) >= MOST_PLACES:
+                pool.places.clear()
+            pool.places[place] = None
+    if pool.is_put_off:
+        pool.ring()
+
+
+def _is_soon(since: float | None) -> bool:
+    """Whether the first push since the last wait is so recent; True if there was none."""
+    return since is None or time.monotonic() - since < SOON_S
 
 
 def _run(op: Op, pool: AwaitedPool) -> None:
@@ -202,7 +215,10 @@ def _run(op: Op, pool: AwaitedPool) -> None:
             if not isinstance(error, Exception):
                 nodes.finish(op)
                 raise
+    # The calling thread looks at the pool again: the end of `op` need not ring for what it frees.
+    pool.is_looked_after = True
     nodes.finish(op)
+    pool.is_looked_after = False
     if ledger.held:
         ledger.ended()
     settle()

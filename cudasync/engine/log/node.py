@@ -167,6 +167,15 @@ def before_of(op: Op) -> tuple[Op, ...]:
     return op._before if op._before is not None else gate_of(op).before
 
 
+def waits_only_for(op: Op, other: Op) -> bool:
+    """True if `op` is planned, and can begin as soon as the unfinished `other` is over."""
+    node = op._node
+    if node is None or not node.is_planned or not node.gates:
+        return False
+    before = node.gates[0].before
+    return other in before and all(each is other or each.finished for each in before)
+
+
 def is_planned(op: Op) -> bool:
     """True once the combiner has nothing left to do for `op`."""
     node = op._node

@@ -33,6 +33,12 @@ class Exchange:
         """True unless Ctrl-C ended a step."""
         return self._error is None or isinstance(self._error, Exception)
 
+    @property
+    def has_result(self) -> bool:
+        """True once all steps are made and none has failed."""
+        is_closed = inspect.getgeneratorstate(self._steps) == inspect.GEN_CLOSED
+        return is_closed and self._error is None
+
     def __call__(self) -> Any:
         """Make the remaining steps and return their result, or raise their exception; blocks."""
         connection = self._connection

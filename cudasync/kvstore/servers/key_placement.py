@@ -12,6 +12,7 @@ from cudasync.engine import Var
 if TYPE_CHECKING:
     from cudasync.array.array import Array
     from cudasync.kvstore.arguments import Key
+    from cudasync.kvstore.servers.joint_exchange import JointExchange
 
 # MXNet's MXNET_KVSTORE_BIGARRAY_BOUND: a key with this many elements is on all servers.
 BIG_ELEMENTS = 1_000_000
@@ -29,6 +30,8 @@ class Part:
         self.token = Var()
         # The newest version that this worker has seen.
         self.version = 0
+        # The exchange of the last op on this part, if that op is a push which a pull may join.
+        self.last_push: JointExchange | None = None
 
     def of(self, x: Array) -> Array:
         """This part of a contiguous array of the key's size: a view, or the array itself."""

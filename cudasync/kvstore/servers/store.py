@@ -30,6 +30,7 @@ from cudasync.kvstore.base import KVStore
 from cudasync.kvstore.bit_packing import Packed
 from cudasync.kvstore.optimizers import Optimizer, optimizer
 from cudasync.kvstore.servers import optimizer_states
+from cudasync.kvstore.servers.joint_exchange import JointExchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -227,19 +228,31 @@ class ServersStore(KVStore):
             sent = compression(key, 0, sent)
         sent = sent if sent.is_contiguous else sent.copy()
         near, ops = None if outs is None else _near(placed, outs), []
+        may_join = near is None and self._worker.staleness is None and not _is_recording()
         for part in placed.parts:
             own, target = part.of(sent), None if near is None else part.of(near)
+            joint = JointExchange() if may_join else None
 
-            def exchange(part: Part = part, own: Array = own, target: Any = target) -> Exchange:
+            def exchange(
+                part: Part = part,
+                own: Array = own,
+                target: Array | None = target,
+                joint: JointExchange | None = joint,
+            ) -> Exchange:
                 x = view_of(own).reshape(part.shape)
+                if joint is not None:
+                    target = joint.target()
                 into = None if target is None else view_of(target).reshape(part.shape)
-                if packed is None:
-                    return self._worker.push(key, part, x, None, into)
-                return self._worker.push(key, part, packed.pack(x), list(packed), into)
+                given, form = (x, None) if packed is None else (packed.pack(x), list(packed))
+                made = self._worker.push(key, part, given, form, into)
+                return made if joint is None else joint.begun(made)
 
             writes: list[Any] = [part.token] if target is None else [target, part.token]
             pool = self._pools[part.server]
+            part.last_push = joint
             ops.append(self._launch(exchange, [own], writes, f"push {key!r}", priority, pool))
+            if joint is not None:
+                joint.has_push(ops[-1])
         return ops if outs is None else [*ops, *_spread(near, outs, priority)]
 
     def _pull(self, key: Key, outs: list[Array], priority: int) -> list[Any]:
@@ -248,8 +261,13 @@ class ServersStore(KVStore):
         near, ops = _near(placed, outs), []
         for part in placed.parts:
             target = part.of(near)
+            joint = None if _is_recording() else part.last_push
 
-            def run(part: Part = part, target: Array = target) -> Any:
+            def run(
+                part: Part = part, target: Array = target, joint: JointExchange | None = joint
+            ) -> Any:
+                if joint is not None and joint.has_value():
+                    return _nothing
                 into = view_of(target).reshape(part.shape)
                 if self._worker.staleness is None:
                     return self._worker.pull_at_once(key, part, into)
@@ -257,7 +275,10 @@ class ServersStore(KVStore):
 
             pool = self._pull_pools[part.server]
             writes = [target, part.token]
+            part.last_push = None
             ops.append(self._launch(run, [], writes, f"pull {key!r}", priority, pool))
+            if joint is not None:
+                joint.has_pull(ops[-1], target)
         return [*ops, *_spread(near, outs, priority)]
 
     def _launch(
@@ -337,6 +358,14 @@ class _Call:
         if self._made is None:
             self._made = self._make()
         self._made()
+
+
+def _is_recording() -> bool:
+    return isinstance(engine(), Recorder)
+
+
+def _nothing() -> None:
+    """What is left to do for a pull whose value has come."""
 
 
 def _near(placed: Placed, outs: list[Array]) -> Array:

@@ -67,12 +67,13 @@ def no_compiler(
     convergence: bool = False,
     reads: bool = True,
     windows: bool = False,
+    units: bool = False,
     image: bytes | None = None,
     only: str | None = None,
 ) -> CompiledModule:
     """The compiler of a machine that loads no modules: refuses every module."""
     settings = f"memcheck={memcheck}, record={record}, races={races}, convergence={convergence}"
-    settings += f", reads={reads}, windows={windows}, {len(image or b'')} bytes"
+    settings += f", reads={reads}, windows={windows}, units={units}, {len(image or b'')} bytes"
     raise PtxError(f"no compiler was given to this machine ({settings})", file=module.file)
 
 

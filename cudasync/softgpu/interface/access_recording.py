@@ -6,22 +6,24 @@ function after each access to global memory. The function finds the ranges of th
 - for each range, the PTX line and address of the first read, the first write, and the first read
   before a write of this launch;
 - on request, a mark for each byte: which of the three happened to it, and whether by a plain
-  access, which is no atomic, not volatile and not ordered by a scope.
+  access, which is no atomic, not volatile and not ordered by a scope. Where all accesses of a
+  kernel are to whole units of 2, 4, 8 or 16 bytes, a mark for each unit says the same.
 
 An atomic reads, then writes. A launch with watched ranges runs on one thread, so that "before" has
-a meaning and is the same in every run. Code compiled without recording pays nothing.
+a meaning and is the same in every run. If `is_order_free`, it may run on several. Then each has a
+table of its own, in which the first accesses are those of its earliest blocks. All share the marks,
+without atomic operations: see `is_order_free`. Code compiled without recording pays nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
-import mmap
-import re
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntFlag
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
+
+from cudasync.softgpu.interface.access_marks import Marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,19 +42,6 @@ class Touch(IntFlag):
 
 
 KINDS = (Touch.READ, Touch.WRITTEN, Touch.READ_FIRST)
-_ALL_MARKS = 1 << len(Touch)
-# Marks are compared in pieces of this many bytes, which are looked at again only if marks differ:
-# then in stretches, which stay in a processor's second cache.
-_PIECE = 1 << 20
-_STRETCH = 1 << 16
-_PART = 1 << 10
-# For each mark: a part with this mark alone, and a pattern for less than a part.
-_REPEATED = [
-    (bytes([mark]) * _PART, re.compile(b"%b+" % re.escape(bytes([mark]))))
-    for mark in range(_ALL_MARKS)
-]
-# Memory from this size on has its marks in large pages: fewer page faults.
-_LARGE = 1 << 21
 # Modifiers of strong accesses: two concurrent strong accesses are no race.
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
 
@@ -67,10 +56,13 @@ def noted(kind: Touch, opcode: str, modifiers: Iterable[str]) -> int:
     return (kind | plain).value
 
 
-# Words of a row: start, end, address of its marks; then line and address for each kind.
+# Words of a row: start, end, address of its marks; then, for each kind, line and address of the
+# first access, and the first of the blocks that a thread had taken when it made this access.
 _START, _END, _KEPT, _FIRSTS = range(4)
-_ROW_WORDS = _FIRSTS + 2 * len(KINDS)
-# Words before the table, in which compiled code keeps the indices of rows that it met.
+_FIRST_WORDS = 3
+_ROW_WORDS = _FIRSTS + _FIRST_WORDS * len(KINDS)
+# Words before the table, in which compiled code keeps the indices of rows that it met. The word
+# before these has the first of the blocks that the thread runs at present.
 HINTS = 64
 
 
@@ -82,7 +74,32 @@ class Row:
     @staticmethod
     def first(kind: Touch) -> int:
         """The word with the line of the first access of a kind."""
-        return _FIRSTS + 2 * KINDS.index(kind)
+        return _FIRSTS + _FIRST_WORDS * KINDS.index(kind)
+
+
+class Table:
+    """Rows of watched memory, with the first accesses of one thread. It lies at `address`."""
+
+    __slots__ = ("_words", "address")
+
+    def __init__(self, rows: Iterable[tuple[int, int, int]]) -> None:
+        """Take the start, end and address of marks of each row."""
+        padding = (0,) * (_ROW_WORDS - _FIRSTS)
+        words = [word for row in rows for word in (*row, *padding)]
+        before = HINTS + 1
+        # One word more, so that the table is memory even without rows.
+        self._words = (ctypes.c_uint64 * (before + len(words) + 1))(*(0,) * before, *words)
+        self.address = ctypes.addressof(self._words) + 8 * before
+
+    def begin(self, block: int) -> None:
+        """Note that the thread goes on with this block and those behind it."""
+        self._words[0] = block
+
+    def first(self, index: int, kind: Touch) -> tuple[int, int, int]:
+        """The first access of a kind to the range at `index`: block, line (0 if none), address."""
+        place = HINTS + 1 + _ROW_WORDS * index + Row.first(kind)
+        line, address, block = self._words[place : place + _FIRST_WORDS]
+        return block, line, address
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +132,26 @@ class Recording:
 
     __slots__ = (
         "_kept",
-        "_table",
+        "_tables",
         "address",
         "convergence",
         "count",
+        "is_order_free",
         "races",
         "ranges",
         "windows",
     )
 
     def __init__(
-        self, ranges: Iterable[tuple[int, int]], unmarked: Iterable[tuple[int, int]] = ()
+        self,
+        ranges: Iterable[tuple[int, int]],
+        unmarked: Iterable[tuple[int, int]] = (),
+        unit: int = 1,
     ) -> None:
         """Watch (start, end) pairs, in any order; ValueError if two overlap.
 
-        The `unmarked` ranges have no marks: each read counts as a read before any write.
+        The `unmarked` ranges have no marks: each read counts as a read before any write. `unit` is
+        the kernel's `CompiledKernel.unit`; no accessed unit may lie across an end of a range.
         """
         bare = {each for each in unmarked if each[0] < each[1]}
         marked = {each for each in ranges if each[0] < each[1]}
@@ -144,32 +166,43 @@ class Recording:
         self.windows: Windows | None = None
         # Learns which threads come to barriers, if requested.
         self.convergence: Convergence | None = None
-        words = (ctypes.c_uint64 * (HINTS + _ROW_WORDS * self.count + 1))()
-        self._table = (ctypes.c_uint64 * (_ROW_WORDS * self.count + 1)).from_buffer(
-            words, 8 * HINTS
-        )
+        # Whether any order of the blocks leaves the same marks, even if blocks run at once. That is
+        # so if different blocks touch one unit only by accesses that set the same bits of its mark:
+        # an update of a mark is a load and a store of its byte. The first read before any write
+        # depends on the order even so.
+        self.is_order_free = False
         # Untouched pages cost nothing.
         self._kept = [
-            None if (start, end) in bare else _marks(end - start) for start, end in self.ranges
+            None if (start, end) in bare else Marks(start, end, unit) for start, end in self.ranges
         ]
-        for index, ((start, end), kept) in enumerate(zip(self.ranges, self._kept, strict=True)):
-            row = _ROW_WORDS * index
-            self._table[row + _START] = start
-            self._table[row + _END] = end
-            if kept is not None:
-                self._table[row + _KEPT] = ctypes.addressof(ctypes.c_ubyte.from_buffer(kept))
-        self.address = ctypes.addressof(self._table)
+        self._tables: list[Table] = []
+        self.address = self.table().address
+
+    def table(self) -> Table:
+        """A table for a thread of the launch; the first one is at `address`."""
+        kept = (0 if each is None else each.address for each in self._kept)
+        made = Table(
+            (start, end, marks) for (start, end), marks in zip(self.ranges, kept, strict=True)
+        )
+        self._tables.append(made)
+        return made
 
     @property
     def keeps_order(self) -> bool:
         """Whether the launch must run on one thread; each slot has windows of its own."""
-        return bool(self.count) or self.races is not None or self.convergence is not None
+        is_ordered = bool(self.count) and not self.is_order_free
+        return is_ordered or self.races is not None or self.convergence is not None
 
     def first(self, index: int, kind: Touch) -> First | None:
-        """The first access of a kind to the range at `index`; None if there was none."""
-        place = _ROW_WORDS * index + _FIRSTS + 2 * KINDS.index(kind)
-        line, address = self._table[place], self._table[place + 1]
-        return First(line, address) if line else None
+        """The first access of a kind to the range at `index`; None if there was none.
+
+        It is the first in the order of blocks, on whichever threads these ran.
+        """
+        found = [first for each in self._tables if (first := each.first(index, kind))[1]]
+        if not found:
+            return None
+        _, line, address = min(found)
+        return First(line, address)
 
     def has_marks(self, index: int) -> bool:
         """Whether the range at `index` has a mark for each byte."""
@@ -180,17 +213,16 @@ class Recording:
         for (low, high), kept in zip(self.ranges, self._kept, strict=True):
             first, last = max(low, start), min(high, end)
             if kept is not None and first < last:
-                kept[first - low : last - low] = bytes([Touch.WRITTEN]) * (last - first)
+                kept.fill(first, last, Touch.WRITTEN)
 
     def runs(self, index: int) -> list[tuple[int, int, int]]:
         """The range at `index`, as runs of bytes with one mark: start, end, mark.
 
         Bytes that were not touched, with a mark of 0, are left out.
         """
-        start, _ = self.ranges[index]
         kept = self._kept[index]
-        assert kept is not None, f"the range at {start:#x} has no marks"
-        return [(start + low, start + high, mark) for low, high, mark in _runs(kept)]
+        assert kept is not None, f"the range at {self.ranges[index][0]:#x} has no marks"
+        return kept.runs()
 
     def touched(self, index: int, kind: Touch) -> list[tuple[int, int]]:
         """The bytes of the range at `index` with a mark of `kind`, as (start, end) addresses."""
@@ -212,65 +244,15 @@ def of_kind(
     return found
 
 
-_compare = ctypes.CDLL(None).memcmp
-_compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-
-
-def _marks(size: int) -> mmap.mmap:
-    """Marks for `size` bytes."""
-    made = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if size >= _LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        # A kernel without large pages refuses.
-        with suppress(OSError):
-            made.madvise(mmap.MADV_HUGEPAGE)
-    return made
-
-
-def _runs(kept: mmap.mmap) -> list[tuple[int, int, int]]:
-    """The runs of equal marks other than 0, in order; neighbours may have the same mark.
-
-    Most parts are found to have one mark by a comparison of memory. The marks themselves are looked
-    at near the ends of runs alone.
-    """
-    found: list[tuple[int, int, int]] = []
-    first = ctypes.addressof(ctypes.c_ubyte.from_buffer(kept))
-    for start in range(0, len(kept), _PIECE):
-        end = min(start + _PIECE, len(kept))
-        # One mark throughout is equal to its next neighbour everywhere.
-        if _compare(first + start, first + start + 1, end - start - 1):
-            found += _mixed_runs(kept, start, end)
-        elif mark := kept[start]:
-            found.append((start, end, mark))
-    return found
-
-
-def _mixed_runs(kept: mmap.mmap, begin: int, end: int) -> list[tuple[int, int, int]]:
-    """The runs of a piece with several marks."""
-    found: list[tuple[int, int, int]] = []
-    for start in range(begin, end, _STRETCH):
-        stretch = kept[start : min(start + _STRETCH, end)]
-        low, size = 0, len(stretch)
-        while low < size:
-            mark = stretch[low]
-            part, rest = _REPEATED[mark]
-            high = low
-            while stretch.startswith(part, high):
-                high += _PART
-            behind = rest.match(stretch, high)
-            high = behind.end() if behind is not None else high
-            if mark:
-                found.append((start + low, start + high, mark))
-            low = high
-    return found
-
-
 def _first(name: str, kind: Touch) -> str:
-    """LLVM IR that keeps line and address, if this is the first access of the kind."""
-    place = _FIRSTS + 2 * KINDS.index(kind)
+    """LLVM IR that keeps line, address and block, if this is the first access of the kind."""
+    place = Row.first(kind)
     return f"""  %{name}.line.at = getelementptr i64, ptr %row.at, i64 {place}
   %{name}.address.at = getelementptr i64, ptr %row.at, i64 {place + 1}
   %{name}.line = load i64, ptr %{name}.line.at
+  %{name}.block.at = getelementptr i64, ptr %row.at, i64 {place + 2}
   %{name}.address = load i64, ptr %{name}.address.at
+  %{name}.block = load i64, ptr %{name}.block.at
   %{name}.bit = and i8 %seen, {kind.value}
   %{name}.is = icmp ne i8 %{name}.bit, 0
   %{name}.is.first = icmp eq i64 %{name}.line, 0
@@ -278,7 +260,9 @@ def _first(name: str, kind: Touch) -> str:
   %{name}.line.new = select i1 %{name}.keep, i64 %line, i64 %{name}.line
   %{name}.address.new = select i1 %{name}.keep, i64 %address, i64 %{name}.address
   store i64 %{name}.line.new, ptr %{name}.line.at
-  store i64 %{name}.address.new, ptr %{name}.address.at"""
+  %{name}.block.new = select i1 %{name}.keep, i64 %block, i64 %{name}.block
+  store i64 %{name}.address.new, ptr %{name}.address.at
+  store i64 %{name}.block.new, ptr %{name}.block.at"""
 
 
 def first_row(before: str, table: str, words: int, end: int, behind: str) -> str:
@@ -309,10 +293,13 @@ half:
 
 
 NOTE_NAME = "cudasync.note"
-# LLVM IR of the function that both lowerings call: `kind` is READ, WRITTEN or both.
+# LLVM IR of the function that both lowerings call: `kind` is READ, WRITTEN or both, and a mark is
+# for 1 << `shift` bytes.
 NOTE = f"""
-define void @{NOTE_NAME}(ptr %table, i64 %count, i64 %address, i64 %size, i8 %kind, i64 %line) {{
+define void @{NOTE_NAME}(ptr %table, i64 %count, i64 %address, i64 %size, i8 %kind, i64 %line,
+    i64 %shift) {{
 entry:
+  %block.at = getelementptr i64, ptr %table, i64 {-1 - HINTS}
   %behind = add i64 %address, %size
   %reading = and i8 %kind, {Touch.READ.value}
   %as.first = shl i8 %reading, 2
@@ -340,15 +327,23 @@ row:
   br i1 %is.met, label %met, label %done
 met:
   %has.marks = icmp ne i64 %kept.address, 0
-  br i1 %has.marks, label %byte, label %bare
+  br i1 %has.marks, label %unit, label %bare
 bare:
   %all = or i8 %kind, %as.first
   br label %firsts
+unit:
+  %low.offset = sub i64 %low, %start
+  %low.unit = lshr i64 %low.offset, %shift
+  ; The range may begin within a unit.
+  %length = sub i64 %high, %low
+  %further = sub i64 %length, 1
+  %further.units = lshr i64 %further, %shift
+  %last.unit = add i64 %low.unit, %further.units
+  br label %byte
 byte:
-  %at = phi i64 [%low, %met], [%at.next, %byte]
-  %seen.before = phi i8 [0, %met], [%seen.here, %byte]
-  %offset = sub i64 %at, %start
-  %mark.at = getelementptr i8, ptr %kept, i64 %offset
+  %at = phi i64 [%low.unit, %unit], [%at.next, %byte]
+  %seen.before = phi i8 [0, %unit], [%seen.here, %byte]
+  %mark.at = getelementptr i8, ptr %kept, i64 %at
   %mark = load i8, ptr %mark.at
   %written = and i8 %mark, {Touch.WRITTEN.value}
   %is.old = icmp eq i8 %written, 0
@@ -358,10 +353,11 @@ byte:
   store i8 %mark.new, ptr %mark.at
   %seen.here = or i8 %seen.before, %now
   %at.next = add i64 %at, 1
-  %is.more = icmp ult i64 %at.next, %high
+  %is.more = icmp ule i64 %at.next, %last.unit
   br i1 %is.more, label %byte, label %firsts
 firsts:
   %seen = phi i8 [%seen.here, %byte], [%all, %bare]
+  %block = load i64, ptr %block.at
 {_first("read", Touch.READ)}
 {_first("write", Touch.WRITTEN)}
 {_first("early", Touch.READ_FIRST)}

@@ -205,6 +205,10 @@ class CompiledKernel(Protocol):
         """The most threads of a block: from .maxntid or .reqntid, else 1024."""
 
     @property
+    def unit(self) -> int:
+        """The bytes of memory that each mark of a recording stands for."""
+
+    @property
     def sites(self) -> tuple[ir.Instruction, ...]:
         """The instructions that race reports name (`race_records`); empty without race checks."""
 
@@ -257,6 +261,7 @@ class Compile(Protocol):
         convergence: bool = False,
         reads: bool = True,
         windows: bool = False,
+        units: bool = False,
         image: bytes | None = None,
         only: str | None = None,
     ) -> CompiledModule:
@@ -265,6 +270,7 @@ class Compile(Protocol):
         With `record`, launches can be recorded, and the code is slower; without `reads`, a
         lowering may leave plain loads out. With `races`, races between their threads can be found,
         with `windows`, reads of unwritten shared and local memory, if the lowering supports it.
+        With `units`, a recording may have a mark for each unit, see `CompiledKernel.unit`.
         `image` is the module's text, for a disk cache. With `only`, no other kernel is lowered.
         """
 

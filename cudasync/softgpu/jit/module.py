@@ -60,6 +60,7 @@ class JitKernel:
         self._programs: list[Program] = []
         self._find_program = find_program
         self._races = settings.races
+        self._has_units = settings.has_units
         # By the shape of blocks: accesses that cannot race there.
         self._quiet: dict[Dim3, tuple[int, ...]] = {}
         self._texts = KernelTexts(outline.name, self._program, settings, source)
@@ -78,6 +79,11 @@ class JitKernel:
         if not self._programs:
             self._programs.append(self._find_program())
         return self._programs[0]
+
+    @property
+    def unit(self) -> int:
+        """The bytes of memory that each mark of a recording stands for."""
+        return self._program().unit if self._has_units else 1
 
     @property
     def sites(self) -> tuple[ir.Instruction, ...]:
@@ -184,6 +190,7 @@ def compile_module(
     convergence: bool = False,
     reads: bool = True,
     windows: bool = False,
+    units: bool = False,
     image: bytes | None = None,
     only: str | None = None,
     assume_varying: bool = False,
@@ -198,7 +205,7 @@ def compile_module(
     """
     module = expand(module) if only is None else _expanded(module)
     settings = Settings(
-        memcheck, assume_varying, record, races, convergence, reads, windows, piece_weight
+        memcheck, assume_varying, record, races, convergence, reads, windows, units, piece_weight
     )
     source = None if image is None else _source_of(image)
     kernels, refused = lower_each(

@@ -146,6 +146,7 @@ class CompiledKernel:
         self.reserved_shared_bytes = places.reserved_shared_bytes
         self.local_bytes = places.local_bytes
         self.max_threads = _max_threads(kernel)
+        self.unit = 1
         self.sites: tuple[ir.Instruction, ...] = ()
         self.parts: tuple[ir.Function, ...] = ()
         self._machine: MachineCode | None = None
@@ -210,6 +211,7 @@ def compile_module(
     convergence: bool = False,  # Unused: arrivals at barriers are not compared.
     reads: bool = True,  # Unused: plain loads are always recorded.
     windows: bool = False,  # Unused: the block's own memory is not watched.
+    units: bool = False,  # Unused: marks are by the byte.
     image: bytes | None = None,
     only: str | None = None,
 ) -> CompiledModule:

@@ -63,6 +63,7 @@ RIGHT = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", RIGHT)
 def test_launches_that_keep_to_it_run_as_always(found, unchecked, name):
     assert found[name] == unchecked[name]

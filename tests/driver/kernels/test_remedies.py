@@ -78,6 +78,7 @@ def remaining(parameter, value):
     return left
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("type_", TYPES, ids=lambda type_: type_.value)
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__} {value!r:.9}")

@@ -62,6 +62,7 @@ def hold(engine, latch, *things):
     return engine.push(latch.hold, reads=things, writes=things, device=cs.Device(0), name="held")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("held_kind", KINDS)
 def test_what_is_held_holds_up_nothing_else(engine, latch, mix, kind, held_kind):

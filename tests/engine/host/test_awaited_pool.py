@@ -55,6 +55,10 @@ class Rig:
         fn = fn or (lambda: self.ran.append(get_ident()))
         return awaited_pool.push(self.engine, fn, "own", reads=reads, writes=[self.order])
 
+    def push_elsewhere(self, fn):
+        """Push from another line of code."""
+        return awaited_pool.push(self.engine, fn, "own", writes=[self.order])
+
     def learn(self):
         """Push until the waiter ran the last op, and the pool has remembered the line of code."""
         while not self.pool.places:
@@ -80,6 +84,12 @@ class Rig:
             self.engine.clear_errors()
 
 
+@pytest.fixture(autouse=True)
+def _unhurried(monkeypatch):
+    """However slow the machine, every wait counts as soon."""
+    monkeypatch.setattr(awaited_pool, "SOON_S", float("inf"))
+
+
 @pytest.fixture
 def rig():
     with cs.Engine(workers=1) as engine:
@@ -90,7 +100,10 @@ def rig():
 def unwatched():
     """A rig in which a push that is put off is rung for by no watchdog, however late its wait."""
     with without_watchdog(), cs.Engine(workers=1) as engine:
-        yield Rig(engine)
+        made = Rig(engine)
+        yield made
+        # A test that failed may have left an op that nobody would run.
+        made.pool.ring()
 
 
 @pytest.mark.parametrize("wait", ["op", "variable", "all"])
@@ -116,9 +129,44 @@ def test_what_nobody_waits_for_is_run_all_the_same_and_not_put_off_again(rig):
     assert not rig.pool.is_put_off
 
 
-def test_a_second_push_is_not_put_off(rig):
-    came = threading.Event()
+def test_a_second_push_of_known_code_is_put_off_too_and_who_waits_runs_both(unwatched):
+    rig = unwatched
     rig.put_off()
+    second = rig.push()
+    assert rig.pool.is_put_off
+    second.wait()
+    assert rig.ran == [get_ident()] * 2
+    # The end of the first op made the second ready, and woke nobody for it.
+    assert rig.pool.bell.has_sleeper
+    assert not rig.pool.is_put_off
+
+
+def test_a_push_of_other_code_rings(unwatched):
+    rig, came = unwatched, threading.Event()
+    rig.put_off()
+    rig.push_elsewhere(came.set)
+    assert not rig.pool.is_put_off
+    assert came.wait(PATIENCE_S)
+
+
+def test_a_later_push_rings(unwatched, monkeypatch):
+    rig, came = unwatched, threading.Event()
+    rig.put_off()
+    monkeypatch.setattr(awaited_pool, "SOON_S", 0)
+    rig.push(came.set)
+    assert not rig.pool.is_put_off
+    assert came.wait(PATIENCE_S)
+
+
+def test_after_a_late_wait_no_push_is_put_off(unwatched, monkeypatch):
+    """Something was computed between the push and the wait: the next time the op overlaps it."""
+    rig = unwatched
+    op, _ = rig.put_off()
+    monkeypatch.setattr(awaited_pool, "SOON_S", 0)
+    op.wait()
+    assert rig.ran == [get_ident()]
+    came = threading.Event()
+    monkeypatch.setattr(awaited_pool, "SOON_S", float("inf"))
     rig.push(came.set)
     assert not rig.pool.is_put_off
     assert came.wait(PATIENCE_S)

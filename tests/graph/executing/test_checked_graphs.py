@@ -90,6 +90,7 @@ def found(request):
     return json.loads(printed.splitlines()[-1])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("on_stream", [False, True], ids=["", "on a stream"])
 @pytest.mark.parametrize("block", ROUNDS)
 def test_what_keeps_to_it_runs_as_always(found, block, on_stream):

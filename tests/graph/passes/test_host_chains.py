@@ -48,13 +48,15 @@ def fails_as_a_whole(self, at, op):
 FAIL = host.HostPart._fail
 
 
+# The second shows in few programs.
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("where", "name", "wrong"),
     [
-        (joining, "_following", joins_what_others_need),
         (host.HostPart, "_fail", fails_as_a_whole),
+        (joining, "_following", joins_what_others_need),
     ],
-    ids=["what others need", "fails as a whole"],
+    ids=["fails as a whole", "what others need"],
 )
 def test_a_planted_bug_is_found(where, name, wrong, monkeypatch):
     monkeypatch.setattr(where, name, wrong)

@@ -5,7 +5,7 @@ must be true once all threads have ended, in every interleaving. A model with `p
 and shows that the checker finds it.
 
 Exploring replaces locks and the stepping of threads in the whole process, so it has its own
-process: `explored(path)` runs `helpers/concurrency/model_explorer.py` under frontrun's command.
+process: `explored([path])` runs `helpers/concurrency/model_explorer.py` under frontrun's command.
 """
 
 from __future__ import annotations
@@ -117,19 +117,19 @@ def models_of(path: Path) -> dict[str, type[Model]]:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """The results of a file's models, as far as the process got, and its other output."""
+    """The results of some files' models, as far as the process got, and its other output."""
 
     results: dict[str, Explored]
     said: str
 
 
-def explored(path: Path, *, length: Length = Length.USUAL) -> Exploration:
-    """Explore all models of a file."""
+def explored(paths: Sequence[Path], *, length: Length = Length.USUAL) -> Exploration:
+    """Explore all models of these files in one process, which imports the engine once."""
     if importlib.util.find_spec("frontrun") is None:
         return Exploration({}, "no model checker here: pip install 'cudasync[test]'")
     command = [sys.executable, "-m", "frontrun.cli", sys.executable]
     explorer = TESTS / "helpers" / "concurrency" / "model_explorer.py"
-    command += [str(explorer), str(path), length.value]
+    command += [str(explorer), length.value, *map(str, paths)]
     patience_s = PATIENCE_S * (10 if length is Length.LONG else 1)
     with subprocess.Popen(
         command, cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -1,4 +1,4 @@
-"""A program: explore every model of one file and print each result as a line of JSON.
+"""A program: explore every model of some files and print each result as a line of JSON.
 
 Run it under `frontrun`. The explorer sees shared state by attribute names and cannot look through
 `__slots__`. So the library is loaded without slots here.
@@ -171,14 +171,18 @@ def _holds(model: Model) -> bool:
         raise AssertionError("".join(traceback.format_exception(error))) from error
 
 
-def main(path: Path, length: str, *only: str) -> None:
+def main(length: str, *words: str) -> None:
+    """Explore the models of the files among the words, or only those that other words name."""
     sys.meta_path.insert(0, _Finder())
     atomic = importlib.import_module("cudasync.atomic")
     atomic.allocate_lock = _RawLock  # type: ignore[attr-defined]
-    for name, model in models_of(path).items():
-        if not only or name in only:
-            print(json.dumps(asdict(explore(name, model, Length(length)))), flush=True)
+    files = [Path(word) for word in words if word.endswith(".py")]
+    only = [word for word in words if not word.endswith(".py")]
+    for path in files:
+        for name, model in models_of(path).items():
+            if not only or name in only:
+                print(json.dumps(asdict(explore(name, model, Length(length)))), flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    main(*sys.argv[1:])

@@ -1,6 +1,7 @@
 """What is recorded of random accesses of a warp, with every shape of address, against brute force.
 
-The brute force goes lane by lane and byte by byte. Watched ranges may end within an access.
+The brute force goes lane by lane and byte by byte. Watched ranges may end within an access, unless
+marks are by the unit of all accesses.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from cudasync.ptx import parse
 from cudasync.softgpu import jit
+from cudasync.softgpu.interface import access_marks
 from cudasync.softgpu.interface.access_recording import KINDS, Recording, Touch
 from cudasync.softgpu.interface.launch import OutcomeKind
 from cudasync.softgpu.jit.checks import recording_calls
@@ -41,13 +43,15 @@ def text_of(steps):
     return "\n".join([*lines, "    ret;", "}"]), places
 
 
-def recorded(steps, watched):
+def recorded(steps, watched, *, units=False):
     """For each watched range and kind: the bytes, and number and offset of the first access."""
     text, places = text_of(steps)
-    module = jit.compile_module(parse(text), record=True)
+    module = jit.compile_module(parse(text), record=True, units=units)
+    unit = module.kernels["steps"].unit
+    assert unit == (min(each.size for each in steps) if units else 1)
     memory = bare_launch.aligned(np.zeros(ROOM, np.uint8))
     base = memory.ctypes.data
-    recording = Recording([(base + low, base + high) for low, high in watched])
+    recording = Recording([(base + low, base + high) for low, high in watched], unit=unit)
     outcome = bare_launch.run(
         module, "steps", args=[memory], grid=(1,), block=(LANES,), recording=recording
     )
@@ -99,13 +103,53 @@ def test_what_is_recorded_is_what_the_lanes_did(steps, watched):
     assert recorded(steps, watched) == expected(steps, watched)
 
 
+# A kernel reads its parameter, too, but parameters are not recorded.
+UNITS = st.sampled_from([2, 4, 8, 16]).flatmap(
+    lambda unit: st.lists(
+        lane_accesses(atomics=True).filter(lambda each: each.size >= unit), min_size=1, max_size=8
+    )
+)
+# The last begins and ends within units, which are not accessed.
+BY_UNITS = st.sampled_from([WHOLE, [(0, 208), (208, ROOM)], [(64, 320)], [(128, 144), (304, 400)]])
+
+
+@settings(max_examples=max(2, settings.default.max_examples // 8))
+@given(UNITS, BY_UNITS)
+@example([LaneAccess("write", 4, 0, 4), LaneAccess("read", 8, 0, 8)], WHOLE)
+@example([LaneAccess("write", 8, 0, 8), LaneAccess("read", 8, 256, -8, 0, 17)], WHOLE)
+@example([LaneAccess("read", 4, 0, 4, 0, 32, 5), LaneAccess("write", 4, 0, 8, 5, 32, 5)] * 2, WHOLE)
+@example([LaneAccess("read", 8, 0, 16, 0, 32, 5), LaneAccess("atomic", 4, 0, 8)] * 2, WHOLE)
+@example([LaneAccess("write", 2, 0, 16, 0, 32, 5), LaneAccess("read", 2, 0, 8)] * 2, WHOLE)
+@example([LaneAccess("write", 16, 0, 16, 5, 17)] * 2, [(128, 144), (304, 400)])
+def test_marks_by_the_unit_say_the_same(steps, watched):
+    assert recorded(steps, watched, units=True) == expected(steps, watched)
+
+
+def test_a_range_may_begin_and_end_within_a_unit():
+    steps = [LaneAccess(kind, 8, 64, 8, 0, 17) for kind in ("write", "read")] * 2
+    watched = [(59, 64 + 17 * 8 + 3)]
+    assert recorded(steps, watched, units=True) == expected(steps, watched)
+
+
+def test_marks_by_too_large_a_unit_are_found_out(monkeypatch):
+    steps = [LaneAccess("write", 4, 0, 8), LaneAccess("read", 4, 256, 4)]
+    assert recorded(steps, WHOLE, units=True) == expected(steps, WHOLE)
+    right = access_marks.Marks.__init__
+
+    def wrong(self, start, end, unit):
+        right(self, start, end, 2 * unit)
+
+    monkeypatch.setattr(access_marks.Marks, "__init__", wrong)
+    assert recorded(steps, WHOLE, units=True) != expected(steps, WHOLE)
+
+
 def test_a_recording_that_misses_early_reads_is_found_out(monkeypatch):
     steps = [LaneAccess("read", 4, 256, 4, 0, 17), LaneAccess("read", 4, 0, 4, 0, 17)]
     assert recorded(steps, WHOLE) == expected(steps, WHOLE)
     right = recording_calls.marking
 
-    def wrong(size, bits, lanes):
-        made = right(size, bits, lanes)
+    def wrong(size, bits, lanes, unit):
+        made = right(size, bits, lanes, unit)
 
         def update(prefix, type_, width):
             zero = "zeroinitializer" if type_.startswith("<") else "0"

@@ -141,7 +141,7 @@ KERNELS = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("module", "lowering"), KERNELS)
 def test_kernels_of_nvrtc_that_wait_get_on(module, lowering):
     compiled = LOWERINGS[lowering](module)

@@ -83,6 +83,7 @@ def legacy(method, parameters):
     return getattr(np.random.RandomState(5), method)(*parameters, size=COUNT).astype(float)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=KINDS)
 @pytest.mark.parametrize("name", CASES)
 def test_numbers_have_the_distribution(name, kind):

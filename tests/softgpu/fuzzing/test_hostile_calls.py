@@ -112,7 +112,7 @@ def test_memory_that_is_not_there_is_refused_and_the_rest_stays(kernel, size):
 def test_memory_runs_out_and_comes_back(kernel):
     held = []
     while True:
-        code, memory = driver.cuMemAlloc(256 << 20)
+        code, memory = driver.cuMemAlloc(512 << 20)
         if code != R.CUDA_SUCCESS:
             break
         held.append(memory)

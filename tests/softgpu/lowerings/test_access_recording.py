@@ -10,6 +10,7 @@ from helpers.ptx_generators.kernel_frame import kernel
 
 from cudasync.ptx import parse
 from cudasync.softgpu import jit, oracle
+from cudasync.softgpu.interface.access_marks import Marks
 from cudasync.softgpu.interface.access_recording import Recording, Touch
 from cudasync.softgpu.interface.launch import OutcomeKind
 
@@ -173,12 +174,15 @@ def test_ranges_that_overlap_are_refused():
 def test_runs_are_those_of_the_marks_one_by_one(size):
     draw = np.random.default_rng(size)
     for count in (0, 1, 2, 50, 3000):
-        recording = Recording([(4096, 4096 + size)])
+        marks = Marks(4096, 4096 + size)
         bounds = np.unique([0, *draw.integers(0, size, count), size])
-        lengths, marks = np.diff(bounds), draw.integers(0, 32, len(bounds) - 1)
-        marked = np.repeat(marks, lengths).astype(np.uint8)
-        recording._kept[0][:] = marked.tobytes()
-        found = recording.runs(0)
+        lengths = np.diff(bounds)
+        # Zeros lie between most runs, or between few.
+        chosen = draw.integers(0, 32, len(lengths)) * draw.integers(0, 2 + count % 3, len(lengths))
+        marked = np.repeat(np.minimum(chosen, 31), lengths).astype(np.uint8)
+        for low, high, mark in zip(bounds, bounds[1:], chosen, strict=False):
+            marks.fill(4096 + low, 4096 + high, min(mark, 31))
+        found = marks.runs()
         assert all(mark for _, _, mark in found)
         again = np.zeros(size, np.uint8)
         for start, end, mark in found:

@@ -31,6 +31,7 @@ OPCODES = sorted({form.opcode for form in FORMS} - NEED_AN_OBJECT)
 both = pytest.mark.parametrize("room", [jit, oracle], ids=["jit", "oracle"])
 
 
+@pytest.mark.sampled(7)
 @both
 @pytest.mark.parametrize("opcode", OPCODES)
 def test_every_form_of_an_opcode_runs(opcode, room):

@@ -70,6 +70,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.sampled(3)
 @everywhere
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_kernel_of_the_language_gives_what_numpy_gives(room, target, name):

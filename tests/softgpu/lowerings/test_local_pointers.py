@@ -111,7 +111,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(22)
 @everywhere
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_function_finds_its_caller_s_variables(room, target, memcheck, name):

@@ -54,6 +54,7 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
     return bool((alike | (np.isnan(one) & np.isnan(other))).all())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "case",
     [

@@ -90,6 +90,7 @@ FAULTS = """
 """.strip().splitlines()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fault", FAULTS, ids=[each.split("| ")[1][:45] for each in FAULTS])
 def test_what_is_not_allocated_or_not_aligned_is_a_fault(fault, room):
     wanted, _, body = fault.partition(" | ")
@@ -159,6 +160,7 @@ RECORDED = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("body", "read", "written"), RECORDED, ids=[e[0][:45] for e in RECORDED])
 def test_what_is_recorded_is_what_is_touched(body, read, written, room):
     lines = {0} if read or written else set()
@@ -175,6 +177,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES[::6], ids=lambda case: case.name)
 def test_no_program_does_more_than_is_inferred_of_it(case):
     parsed = parse(case.text, case.path.name)

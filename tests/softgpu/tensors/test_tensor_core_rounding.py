@@ -77,7 +77,7 @@ def model(form, memory: dict[str, np.ndarray]) -> np.ndarray:
     return found
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("instruction", instructions())
 def test_lowerings_and_model_give_the_same_bits(instruction, values):

@@ -58,6 +58,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @EVERYWHERE
 @pytest.mark.parametrize("dtype", [np.dtype("f4"), np.dtype("i4")], ids=str)
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
@@ -77,7 +78,7 @@ PAIRS += [
 ] + [(np.dtype("u1"), np.dtype("u4"))]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("dtypes", PAIRS, ids=str)
 @pytest.mark.parametrize("shapes", [SHAPES[1], SHAPES[9]], ids=str)
 def test_dtypes_are_promoted_and_integers_wrap(shapes, dtypes):

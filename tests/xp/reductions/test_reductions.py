@@ -91,6 +91,7 @@ def check_exact(name, dtype, shapes, device):
             assert agree(name, host, xp.asarray(host, device=device), axis), (shape, axis)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=str)
 def test_a_reduction_on_the_cpu_gives_numpys_bits(name, dtype):
     check_exact(name, dtype, SHAPES, "cpu")

@@ -113,6 +113,13 @@ class Suspicion:
         self._kernel = kernel
         self._sites: tuple[Site, ...] = ()
         self._names: tuple[str, ...] = ()
+        # Whether all accesses of different threads to one byte set the same bits of its mark, if no
+        # memory is suspicious: plain reads alone, or atomics alone.
+        self.marks_alike = bool(kernel.parts) and not any(
+            _is_far(each) and race_records.is_strong(each) and each.opcode not in ("atom", "red")
+            for part in kernel.parts
+            for each in part.body
+        )
         # By the shape of a block, for each site: the one thread that may come to it, or None.
         self._lone: dict[Dim3, list[int | None]] = {}
         if kernel.parts:

@@ -49,14 +49,24 @@ class Shadow:
         self, touch: Touch, ranges: Iterable[tuple[int, int]]
     ) -> Iterator[tuple[Touch, int, int]]:
         """Note an access; yield each earlier access that it races with, and the bytes."""
+        # Most ranges have the same history: for each, what it races with and what is left of it.
+        # The history itself is kept so that no other object gets its identity.
+        known: dict[int, tuple[State, list[Touch], State]] = {}
+        behind = 0
         for start, end in ranges:
-            for index in self._cut(start, end):
-                writes, reads = self._states[index]
-                others = (*writes, *reads) if touch.is_write else writes
-                for other in others:
-                    if touch.races(other):
-                        yield other, self._starts[index], self._ends[index]
-                self._states[index] = _after(touch, writes, reads)
+            first = self._cut_at(start, behind + 1)
+            behind = self._cut_at(end, first + 1)
+            for index in range(first, behind):
+                state = self._states[index]
+                found = known.get(id(state))
+                if found is None:
+                    writes, reads = state
+                    others = (*writes, *reads) if touch.is_write else writes
+                    racing = [other for other in others if touch.races(other)]
+                    found = known[id(state)] = state, racing, _after(touch, writes, reads)
+                for other in found[1]:
+                    yield other, self._starts[index], self._ends[index]
+                self._states[index] = found[2]
 
     def writers(self, ranges: Iterable[tuple[int, int]]) -> list[Stamp]:
         """The last writers of these bytes."""
@@ -72,9 +82,14 @@ class Shadow:
         first = self._cut_at(start)
         return range(first, self._cut_at(end))
 
-    def _cut_at(self, address: int) -> int:
-        """The index of the range that begins at `address`, or of the next range behind it."""
+    def _cut_at(self, address: int, guess: int = -1) -> int:
+        """The index of the range that begins at `address`, or of the next range behind it.
+
+        `guess` is the likely index if the range was cut there before.
+        """
         starts, ends = self._starts, self._ends
+        if 0 <= guess < len(starts) and starts[guess] == address:
+            return guess
         index = bisect_right(starts, address) - 1
         if index < 0:
             return 0

@@ -139,19 +139,25 @@ class LaunchWatching(Watching):
         if self._are_too_large(ranges):
             return False
         twin = self._twin(function, races=True, windows=windows, convergence=convergence)
+        is_order_free = False
         if twin is not None:
             suspicion = self._suspicions.get(twin)
             if suspicion is None:
                 suspicion = self._suspicions[twin] = Suspicion(twin.kernel)
             watched = suspicion.of(plan.grid, plan.block, command.parameters, ranges)
             if watched or twin.kernel.shares(plan.block):
-                watch = ThreadWatch(command, self._findings, watched)
-                self._exchange(command, twin, self._equipped(watch, convergence=convergence))
+                threads = ThreadWatch(command, self._findings, watched)
+                self._exchange(command, twin, self._equipped(threads, convergence=convergence))
                 return True
+            # No thread touches what another may write, except by atomics. Which of these reads
+            # unwritten memory first is a question of order.
+            is_order_free = suspicion.marks_alike and "init" not in self._kinds
         twin = self._twin(function, windows=windows, convergence=convergence)
         if twin is None:
             return False
-        self._exchange(command, twin, self._equipped(CheckedWatch(), convergence=convergence))
+        watch = self._equipped(CheckedWatch(), convergence=convergence)
+        watch.is_order_free = is_order_free
+        self._exchange(command, twin, watch)
         return True
 
     def _converges(self, function: Function, block: Dim3) -> bool:

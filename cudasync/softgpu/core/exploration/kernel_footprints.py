@@ -30,6 +30,10 @@ class Watch:
     """Records a launch in place of an `Expectation`, without expecting anything."""
 
     recording: Recording
+    # The unit of the kernel's accesses: see `CompiledKernel.unit`.
+    unit = 1
+    # Whether blocks may run at once: see `Recording.is_order_free`.
+    is_order_free = False
     # The memory to watch; by default all.
     ranges: list[tuple[int, int]] | None = None
     # Tracks written bytes of shared and local memory, if requested.
@@ -38,7 +42,9 @@ class Watch:
     convergence: Convergence | None = None
 
     def begin(self, allocations: AllocationSnapshot) -> Recording:
-        self.recording = Recording(allocations.ranges() if self.ranges is None else self.ranges)
+        ranges = allocations.ranges() if self.ranges is None else self.ranges
+        self.recording = Recording(ranges, unit=self.unit)
+        self.recording.is_order_free = self.is_order_free
         self.recording.windows = self.windows
         self.recording.convergence = self.convergence
         return self.recording
@@ -88,6 +94,7 @@ class Watching:
         plan = command.plan
         command.plan = Plan(self._machine, twin, plan.grid, plan.block, plan.dynamic_shared_bytes)
         command.expectation = watch
+        watch.unit = twin.kernel.unit
 
     def _twin(
         self,

@@ -230,6 +230,7 @@ class ModuleManager:
                     convergence=convergence,
                     reads=reads,
                     windows=windows,
+                    units=record,
                     only=function.name,
                 )
             except PtxError:

@@ -74,7 +74,7 @@ row:
 
 
 @cache
-def marking(size: int, bits: int, lanes: int) -> Marking:
+def marking(size: int, bits: int, lanes: int, unit: int = 1) -> Marking:
     """What an access does to marks; `bits` are those of `access_recording.noted`."""
     reads = bool(bits & Touch.READ)
     find, known = _FIND, "%has.marks"
@@ -109,7 +109,7 @@ def marking(size: int, bits: int, lanes: int) -> Marking:
   {of}is.slow = and i1 {of}is.early, {of}is.unknown"""
 
     return Marking(
-        name=f"@cudasync.note.{bits}.{size}.v{lanes}",
+        name=f"@cudasync.note.{bits}.{size}.by{unit}.v{lanes}",
         size=size,
         lanes=lanes,
         parameters="ptr %job",
@@ -117,12 +117,14 @@ def marking(size: int, bits: int, lanes: int) -> Marking:
         update=update,
         count=lambda *_: "",
         lane=f"""\
-  call void @{NOTE_NAME}(ptr %table, i64 %count, i64 %address, i64 {size}, i8 {bits}, i64 %line)
+  call void @{NOTE_NAME}(ptr %table, i64 %count, i64 %address, i64 {size}, i8 {bits}, i64 %line,
+      i64 {unit.bit_length() - 1})
   br label %go.on""",
         # An access that is both, so that nothing changes.
         neutral=bits | Touch.WRITTEN,
         known=known,
         is_alone=False,
+        unit=unit,
     )
 
 

@@ -51,17 +51,20 @@ def mark_lanes(
 
 def _intrinsics(marking: Marking) -> list[str]:
     """The declarations of intrinsics whose types depend on the access."""
-    lanes, bits = marking.lanes, 8 * marking.size
+    lanes, bits = marking.lanes, 8 * marking.width
     each, flags = f"<{lanes} x i{bits}>", f"<{lanes} x i1>"
     of, pointers = f"v{lanes}i{bits}", f"<{lanes} x ptr>"
-    words = marking.size * lanes // 8
+    words = marking.width * lanes // 8
     found = [
         f"declare <{words} x i64> @llvm.ctpop.v{words}i64(<{words} x i64>)",
         f"declare i64 @llvm.vector.reduce.add.v{words}i64(<{words} x i64>)",
         f"declare i{bits} @llvm.ctpop.i{bits}(i{bits})",
     ]
-    if marking.size in (1, 2, 4, 8):
+    if marking.width in (1, 2, 4, 8):
+        # Narrow marks are gathered as 32 bits.
+        wide = f"v{lanes}i32.v{lanes}p0({pointers}, {flags}, <{lanes} x i32>)"
         found += [
+            f"declare <{lanes} x i32> @llvm.masked.gather.{wide}",
             f"declare {each} @llvm.masked.load.{of}.p0(ptr, {flags}, {each})",
             f"declare void @llvm.masked.store.{of}.p0({each}, ptr, {flags})",
             f"declare {each} @llvm.masked.gather.{of}.v{lanes}p0({pointers}, {flags}, {each})",

@@ -1,9 +1,9 @@
 """Cellar, jit. Functions that update the marks of all lanes of an access at once.
 
-A mark is a byte beside each byte of memory. Three functions are made for each kind of access: for
-one address, for a line of adjacent lanes, and for each lane its own address. Each loads the marks
-as one vector, and computes new ones. It stores them only if a mark changes. Whatever the vector
-cannot decide goes to a loop over the lanes.
+A mark is a byte beside each byte of memory, or beside each unit of `unit` bytes. Three functions
+are made for each kind of access: for one address, for a line of adjacent lanes, and for each lane
+its own address. Each loads the marks as one vector, and computes new ones. It stores them only if a
+mark changes. Whatever the vector cannot decide goes to a loop over the lanes.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Marking:
     `is.changed` and `is.slow` with that prefix from the marks `m`. `count` follows the store of new
     marks of a line. `lane` handles `%address` of the lane `%index`, and goes to `%go.on`. Lanes
     without an access have marks of `neutral`. `is_alone`: memory outside of this room has no marks.
+    `unit`: the bytes of memory with one mark. All accesses are to whole units.
     """
 
     name: str
@@ -53,6 +54,18 @@ class Marking:
     neutral: int
     known: str
     is_alone: bool
+    unit: int = 1
+
+    @property
+    def width(self) -> int:
+        """The marks of one access."""
+        return self.size // self.unit
+
+    def place(self, name: str, offset: str) -> str:
+        """Text that defines `name`: the place of the mark of an offset, which is an i64."""
+        if self.unit == 1:
+            return f"  {name} = add i64 {offset}, 0"
+        return f"  {name} = ashr i64 {offset}, {_shift(self.unit)}"
 
     def functions(self) -> dict[str, str]:
         """The three functions by name."""
@@ -61,6 +74,10 @@ class Marking:
             f"{self.name}.line": _line(self),
             f"{self.name}.each": _each(self),
         }
+
+
+def _shift(unit: int) -> int:
+    return unit.bit_length() - 1
 
 
 def repeated(mark: int, bits: int) -> int:
@@ -159,7 +176,7 @@ done:
 
 def _one(marking: Marking) -> str:
     """All active lanes have one address."""
-    type_, bits = f"i{8 * marking.size}", 8 * marking.size
+    type_, bits = f"i{8 * marking.width}", 8 * marking.width
     return f"""{_head(marking, "one", "i64 %own.address")}\
   %negated = sub i32 0, %given
   %first.lane = and i32 %given, %negated
@@ -169,7 +186,8 @@ def _one(marking: Marking) -> str:
 {marking.find}
 {_INSIDE}  br i1 {marking.known}, label %known, label %slow
 known:
-  %marks.at = getelementptr i8, ptr %marks, i64 %offset
+{marking.place("%place", "%offset")}
+  %marks.at = getelementptr i8, ptr %marks, i64 %place
   %m = load {type_}, ptr %marks.at, align 1
 {_change(marking, "", type_, bits, f"store {type_} %new, ptr %marks.at, align 1", at="inside")}\
 {marking.count("", type_, bits)}
@@ -179,11 +197,11 @@ known:
 
 def _line(marking: Marking) -> str:
     """Adjacent lanes have adjacent elements."""
-    size, lanes = marking.size, marking.lanes
-    words = f"<{size * lanes // 8} x i64>"
-    each, bits = f"<{lanes} x i{8 * size}>", 8 * size
+    size, width, lanes = marking.size, marking.width, marking.lanes
+    words = f"<{width * lanes // 8} x i64>"
+    each, bits = f"<{lanes} x i{8 * width}>", 8 * width
     partial = "partial:\n  br label %slow\n"
-    if size in _MASKED:
+    if width in _MASKED:
         short = "%given" if lanes == 32 else "%short.given"
         trunc = "" if lanes == 32 else f"  {short} = trunc i32 %given to i{lanes}\n"
         flags = f"<{lanes} x i1> %p.on"
@@ -204,7 +222,8 @@ def _line(marking: Marking) -> str:
 {_INSIDE}  br i1 {marking.known}, label %known, label %slow
 known:
   %start.offset = sub i64 %offset, %skipped
-  %marks.at = getelementptr i8, ptr %marks, i64 %start.offset
+{marking.place("%start.place", "%start.offset")}
+  %marks.at = getelementptr i8, ptr %marks, i64 %start.place
   %is.full = icmp eq i32 %given, {(1 << lanes) - 1 - (1 << 32 if lanes == 32 else 0)}
   br i1 %is.full, label %full, label %partial
 full:
@@ -266,14 +285,27 @@ _LOADED_ADDRESS: Final = """\
 
 def _gather(marking: Marking, short: str) -> str:
     """The marks of lanes that are all in one room, gathered; else to `slow` or `done`."""
-    size, lanes, bits = marking.size, marking.lanes, 8 * marking.size
+    size, width, lanes, bits = marking.size, marking.width, marking.lanes, 8 * marking.width
     vector, each = f"<{lanes} x i64>", f"<{lanes} x i{bits}>"
-    if size not in _GATHERED:
+    # Marks of units have bytes behind them, so that a gather may load more than it needs.
+    is_narrow = width < min(_GATHERED) and marking.unit > 1
+    if not is_narrow and width not in _GATHERED:
         return "  br label %slow\n"
     idle = splat(marking.neutral, each, bits)
     pointers = f"<{lanes} x ptr> align 1 %marks.at, <{lanes} x i1> %on"
-    gathered = f"@llvm.masked.gather.v{lanes}i{bits}.v{lanes}p0"
-    scatter = f"call void @llvm.masked.scatter.v{lanes}i{bits}.v{lanes}p0({each} %new, {pointers})"
+    wide = 32 if is_narrow else bits
+    full = f"<{lanes} x i{wide}>"
+    gathered = f"call {full} @llvm.masked.gather.v{lanes}i{wide}.v{lanes}p0({pointers}, {full}"
+    if is_narrow:
+        load = f"""\
+  %m.wide = {gathered} zeroinitializer)
+  %m.all = trunc {full} %m.wide to {each}
+  %m = select <{lanes} x i1> %on, {each} %m.all, {each} {idle}"""
+        scatter = _scatter(marking, each, bits)
+    else:
+        load = f"  %m = {gathered} {idle})"
+        name = f"@llvm.masked.scatter.v{lanes}i{bits}.v{lanes}p0"
+        scatter = f"call void {name}({each} %new, {pointers})"
     elsewhere = "  br label %slow\n"
     if marking.is_alone:
         elsewhere = f"""\
@@ -307,8 +339,35 @@ elsewhere:
 {elsewhere}
 gather:
   %on = {flags_call(lanes, short)}
-  %marks.at = getelementptr i8, ptr %marks, {vector} %offsets
-  %m = call {each} {gathered}({pointers}, {each} {idle})
+  %places = ashr {vector} %offsets, splat (i64 {_shift(marking.unit)})
+  %marks.at = getelementptr i8, ptr %marks, {vector} %places
+{load}
 {_change(marking, "", each, bits, scatter, at="gather")}\
   br label %done
 """
+
+
+def _scatter(marking: Marking, each: str, bits: int) -> str:
+    """New marks of fewer bytes than processors scatter, lane by lane."""
+    return f"""\
+%news = alloca {each}, align 64
+  store {each} %new, ptr %news, align 64
+  br label %scatter
+scatter:
+  %left.to.store = phi i32 [%given, %gather.store], [%rest.to.store, %scatter.lane]
+  %is.stored = icmp eq i32 %left.to.store, 0
+  br i1 %is.stored, label %scattered, label %scatter.lane
+scatter.lane:
+  %stored.index = call i32 @llvm.cttz.i32(i32 %left.to.store, i1 true)
+  %stored.lowered = sub i32 %left.to.store, 1
+  %rest.to.store = and i32 %left.to.store, %stored.lowered
+  %stored.address.at = getelementptr i64, ptr %addresses, i32 %stored.index
+  %stored.address = load i64, ptr %stored.address.at
+  %stored.offset = sub i64 %stored.address, %low
+{marking.place("%stored.place", "%stored.offset")}
+  %stored.at = getelementptr i8, ptr %marks, i64 %stored.place
+  %new.at = getelementptr i{bits}, ptr %news, i32 %stored.index
+  %new.one = load i{bits}, ptr %new.at
+  store i{bits} %new.one, ptr %stored.at, align 1
+  br label %scatter
+scattered:"""

@@ -80,5 +80,6 @@ def _note(
     builder.functions[f"@{NOTE_NAME}"] = NOTE
     builder.functions[SEARCH_NAME] = SEARCH
     bits = noted(kind, instruction.opcode, instruction.modifiers)
-    each = marking(size, bits, builder.lanes)
+    unit = lowering.program.unit if settings.has_units else 1
+    each = marking(size, bits, builder.lanes, unit)
     mark_lanes(lowering, each, "ptr %job", where.address, instruction.span.line)

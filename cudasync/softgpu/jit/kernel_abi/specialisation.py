@@ -29,7 +29,7 @@ class Settings:
     """How a module is compiled. `assume_varying` gives up all shapes, for comparison in tests.
     `record` records accesses, with plain loads only if `reads`. `windows` finds reads of unwritten
     shared and local memory. `races` checks threads for races. `convergence` checks which threads
-    arrive at barriers."""
+    arrive at barriers. With `units`, marks of recorded accesses are by the unit of all accesses."""
 
     memcheck: bool = True
     assume_varying: bool = False
@@ -38,4 +38,10 @@ class Settings:
     convergence: bool = False
     reads: bool = True
     windows: bool = False
+    units: bool = False
     piece_weight: int = PIECE_WEIGHT
+
+    @property
+    def has_units(self) -> bool:
+        """Whether a mark stands for a unit. Only memcheck ensures that accesses are aligned."""
+        return self.units and self.memcheck

@@ -33,6 +33,7 @@ from cudasync.softgpu.jit.launch.fault_attribution import blamed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cudasync.softgpu.interface.access_recording import Table
     from cudasync.softgpu.jit.kernel_abi.kernel_text import KernelFunction, KernelText
     from cudasync.softgpu.jit.kernel_abi.specialisation import Variant
     from cudasync.softgpu.jit.launch.kernel_outline import Outline
@@ -111,6 +112,8 @@ class Slot:
         self._charged = 0
         # The blocks at which `aim` last pointed in this launch, set after all its other writes.
         self.aimed = (0, 0)
+        # The slot's own table of first accesses, if the launch is recorded on several threads.
+        self._table: Table | None = None
         # The time of a block in the slowest chunk of the last timed launch; 0 before.
         self.block_s = 0.0
         lanes = fit.variant.lanes
@@ -177,6 +180,7 @@ class Slot:
         words[_ALLOCATION_COUNT] = allocations.count
         words[_RECORDING] = recording.address if recording is not None else 0
         words[_RECORDING_COUNT] = recording.count if recording is not None else 0
+        self._table = None
         races = recording.races if recording is not None else None
         words[_RACES] = 0
         if races is not None:
@@ -199,6 +203,11 @@ class Slot:
         words[_NONTEMPORAL] = nontemporal is not None and nontemporal.pays(launch)
         words[_NCTAID_X], words[_NCTAID_Y], words[_NCTAID_Z] = launch.grid
 
+    def record_in(self, table: Table) -> None:
+        """Note the first accesses of this launch in a table of the slot's own."""
+        self._table = table
+        self.word[_RECORDING] = table.address
+
     def _window(self) -> Window:
         """The places of shared and local memory."""
         words, outline = self.word, self._fit.outline
@@ -220,6 +229,8 @@ class Slot:
         words[_END_BLOCK] = end
         words[_IS_RESUMED] = 0
         self._charged = 0
+        if self._table is not None:
+            self._table.begin(first)
         self.aimed = (first, end)
 
     def charge(self, cost: int) -> None:

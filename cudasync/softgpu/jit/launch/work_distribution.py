@@ -5,7 +5,7 @@ takes the next few blocks in turn. A kernel with a loop that waits for memory ru
 block after block. A block that only waits is set aside with its slot. It gets a turn whenever other
 blocks have moved, or `run` is called again. If atomics could make a kernel's result depend on the
 order of blocks, it also runs on one thread: a launch gives the same bits every time. So does a
-recorded kernel, because a record states an order.
+recorded kernel whose record states an order.
 """
 
 from __future__ import annotations
@@ -235,6 +235,9 @@ class JitExecution:
         block is found, whichever thread was faster. An interrupt waits at most one chunk.
         """
         slot = self._take()
+        recording = self._launch.recording
+        if recording is not None and recording.count:
+            slot.record_in(recording.table())
         chunk = min(most, _FIRST_CHUNK)
         # The time of a block: in the slowest chunk of the last launch, and of this launch.
         block_s, slot.block_s = slot.block_s, 0.0

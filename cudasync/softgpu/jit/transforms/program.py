@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.compare_and_swap import mark_guesses
 from cudasync.softgpu.interface.race_records import is_ordering, sites
+from cudasync.softgpu.jit.transforms.access_units import access_unit
 from cudasync.softgpu.jit.transforms.calling_convention import through_memory
 from cudasync.softgpu.jit.transforms.inlining import inline
 from cudasync.softgpu.jit.transforms.memory_layout import Storage, alignment, shared_layout, storage
@@ -60,6 +61,8 @@ class Program:
     instructions: tuple[ir.Instruction, ...]
     # For each instruction that may touch memory, by its number: a small number, see `race_calls`.
     sites: Mapping[int, int]
+    # The size of the smallest access to memory outside the block, see `access_units`.
+    unit: int
     # Whether an instruction orders accesses of other threads: a fence, an acquire or a release.
     has_fences: bool
     # Bytes of local memory for each thread.
@@ -122,6 +125,7 @@ def prepare(module: ir.Module, kernel: ir.Function) -> Program:
         origins=origins,
         instructions=tuple(instructions),
         sites=sites(instructions),
+        unit=access_unit(instructions),
         has_fences=any(is_fence(each) or is_ordering(each) for each in instructions),
         slab_bytes=-(-_depth(ready.name, graph, frames) // multiple) * multiple,
         alignment=multiple,

@@ -222,7 +222,7 @@ def _note(e: Emitter, i: Instruction, where: str, size: int, *, is_write: bool) 
     count = e.field(block, BlockState.recording_count.offset, "i64")
     e.line(
         f"call void @{NOTE_NAME}(ptr {table}, i64 {count}, i64 {where}, i64 {size},"
-        f" i8 {bits}, i64 {i.span.line})"
+        f" i8 {bits}, i64 {i.span.line}, i64 0)"
     )
 
 

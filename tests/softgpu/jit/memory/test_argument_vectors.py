@@ -160,6 +160,7 @@ def differs(body: str, **how) -> bool:
     return not np.array_equal(fast, memory_after(oracle.compile_module, body))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("how", [{}, {"assume_varying": True}, {"memcheck": False}])
 def test_each_lane_has_its_own_arguments_and_results(body, how):
