@@ -82,6 +82,22 @@ def test_after_ctrl_c_in_a_wait_a_push_is_applied_once(servers, store):
     assert servers.asked.count("push") == pushed
 
 
+def test_after_ctrl_c_in_a_wait_for_a_pull_behind_a_push_the_value_comes(servers, store):
+    ones, pushed, out = zeros() + 1, 0, zeros()
+    for _ in range(20):
+        servers.left = 1
+        pushed += 1
+        store.push("w", ones)
+        store.pull("w", out)
+        try:
+            out.wait()
+        except KeyboardInterrupt:
+            # The exchange, which as a rule is that of both, is left to the worker.
+            servers.left = 0
+        assert out.numpy().tolist() == [-pushed] * 4
+    assert servers.asked.count("push") == pushed
+
+
 def test_an_interrupted_exchange_ends_before_the_next_one_begins(servers):
     connection = connected(servers)
     servers.left = 1
