@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 MOST_PLACES = 256
 # With more unplanned entries than this, a worker plans them.
 FEW = 16
-# A wake-up and its thread switches take up to this long where threads share a GIL.
+# Longer than a few pushes take, and too short for anything that is worth overlapping.
 SOON_S = 0.0003
 # Pools with pushes since the last wait of any thread, and the time of the first of these pushes.
 FRESH: dict[AwaitedPool, float] = {}
@@ -181,8 +181,8 @@ def _run_up_to(op: Op, pool: AwaitedPool, *, is_soon: bool) -> None:
 
 
 def _is_soon(since: float | None) -> bool:
-    """Whether the first push since the last wait is so recent; True if there was none."""
-    return since is None or time.monotonic() - since < SOON_S
+    """Whether the first push since the last wait is so recent; False if there was none."""
+    return since is not None and time.monotonic() - since < SOON_S
 
 
 def _run(op: Op, pool: AwaitedPool) -> None:

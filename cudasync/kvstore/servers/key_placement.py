@@ -30,7 +30,7 @@ class Part:
         self.token = Var()
         # The newest version that this worker has seen.
         self.version = 0
-        # The exchange of the last op on this part, if that op is a push which a pull may join.
+        # Of the last push or pull: None if no pull may join it. The engine knows of other ops.
         self.last_push: JointExchange | None = None
 
     def of(self, x: Array) -> Array:

@@ -34,10 +34,10 @@ _PIECE_BYTES = 1 << 30
 # yields runs after all other threads, and a thread that has slept runs before them.
 _SPIN_S, _SHORT_SPIN_S = 0.0003, 0.00006
 _SHORT_WAIT_S = 0.0005
+# Each byte under way, up to a most, adds to the long time, and to what counts as a short wait.
+_SPIN_BYTE_S, _SHORT_WAIT_BYTE_S, _MOST_SPIN_BYTES = 5e-10, 1e-9, 1 << 21
 # Two sides that sleep make each other's waits long. So one wait in so many polls for the long time.
 _TRIES = 8
-# Both are longer by this for each byte that is under way, up to a most.
-_SPIN_BYTE_S, _SHORT_WAIT_BYTE_S, _MOST_SPIN_BYTES = 5e-10, 1e-9, 1 << 21
 _SHORTEST_SLEEP_S, _LONGEST_SLEEP_S = 0.00001, 0.001
 # For this long the sleeps stay short: a constant, and more time for each byte under way.
 _RECENT_S, _BYTE_S, _RECENT_SLEEP_S = 0.5, 1e-8, 0.00005
@@ -52,8 +52,8 @@ class Pace:
 
     _is_short, _waits = True, 0
 
-    def spin_s(self, size_bytes: int) -> float:
-        """The time for a wait with so many bytes under way."""
+    def next_spin_s(self, size_bytes: int) -> float:
+        """Count a wait that begins; returns its time, with so many bytes under way."""
         self._waits += 1
         if not self._is_short and self._waits % _TRIES:
             return _SHORT_SPIN_S
@@ -69,7 +69,7 @@ class Patience:
     """The pauses of a wait."""
 
     def __init__(self, pace: Pace, size_bytes: int = 0) -> None:
-        self._pace, self._size_bytes, self._spin_s = pace, size_bytes, pace.spin_s(size_bytes)
+        self._pace, self._size_bytes, self._spin_s = pace, size_bytes, pace.next_spin_s(size_bytes)
         self._begun = time.monotonic()
         self._recent_s = _RECENT_S + _BYTE_S * size_bytes
         self._pause_s = _SHORTEST_SLEEP_S

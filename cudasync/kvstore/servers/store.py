@@ -332,7 +332,7 @@ class ServersStore(KVStore):
 
 def _work(name: str, ops: list[Any], written: list[Any]) -> Work:
     """The Work of a call that pushed `ops`, which write `written`; a single op is its own end."""
-    if len(ops) == 1 and not isinstance(engine(), Recorder):
+    if len(ops) == 1 and not _is_recording():
         return Work(name, ops[0])
     return work_of(name, written)
 

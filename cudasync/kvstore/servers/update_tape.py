@@ -1,7 +1,8 @@
 """Floor 5. The update of an elementwise optimizer as a tape: NumPy calls into memory that is kept.
 
 The optimizer's `update` runs once on recorded arrays, and the tape notes each NumPy call. A run
-makes the same calls on blocks of the real arrays. So it has the same bits, and allocates nothing.
+makes the same calls on blocks of the real arrays. So it has the same bits, and needs no new memory
+for results.
 """
 
 from __future__ import annotations
