@@ -32,6 +32,8 @@ PREFIX = "warp.tests."
 # Objects that Warp's C++ code allocates.
 _NATIVE = re.compile(
     r"wp\.(?:Mesh|Bvh|HashGrid|Volume|MarchingCubes|Texture\w*|fabricarray)\(|\.volume_by_\w+"
+    # A lookup in a geometry builds a tree.
+    r"|fem\.lookup\(|build_bvh"
 )
 # These tests run no kernel here: they need other libraries, or Warp's own CUDA device.
 _LEFT_OUT = {"interop", "cuda", "aux_files"}

@@ -26,6 +26,7 @@ from cudasync.distributed.steps import (
     tree_reduce,
 )
 from cudasync.distributed.work import Work, work_of
+from cudasync.engine.general_push import as_priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,7 +74,7 @@ class LocalCommunicator(Communicator):
                     copy(made, xp.reshape(flat, made.shape), name="all_reduce", priority=priority)
             return outs
 
-        return self._launch(f"all_reduce {op}", run)
+        return self._launch(f"all_reduce {op}", run, priority)
 
     def all_gather(self, x: Any, out: Any, *, priority: int = 0) -> Any:
         xs, outs = argument_checks.lists(self, x, out)
@@ -93,7 +94,7 @@ class LocalCommunicator(Communicator):
             ring_gather(parts, "all_gather", priority)
             return outs
 
-        return self._launch("all_gather", run)
+        return self._launch("all_gather", run, priority)
 
     def reduce_scatter(self, x: Any, out: Any, *, op: str = "sum", priority: int = 0) -> Any:
         xs, outs = argument_checks.lists(self, x, out)
@@ -115,7 +116,7 @@ class LocalCommunicator(Communicator):
                 ring_reduce(parts, outs, op, priority, self._scratch)
             return outs
 
-        return self._launch(f"reduce_scatter {op}", run)
+        return self._launch(f"reduce_scatter {op}", run, priority)
 
     def broadcast(self, x: Any, root: int = 0, *, priority: int = 0) -> Any:
         root = argument_checks.as_rank(self, root, "root")
@@ -125,7 +126,7 @@ class LocalCommunicator(Communicator):
             tree_broadcast(_from(xs, root), "broadcast", priority)
             return xs
 
-        return self._launch("broadcast", run)
+        return self._launch("broadcast", run, priority)
 
     def reduce(
         self, x: Any, out: Any = None, *, op: str = "sum", root: int = 0, priority: int = 0
@@ -143,7 +144,7 @@ class LocalCommunicator(Communicator):
             tree_reduce(_from(xs, root), target, op, priority, self._scratch, root)
             return [target]
 
-        return self._launch(f"reduce {op}", run)
+        return self._launch(f"reduce {op}", run, priority)
 
     def gather(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
         self.raise_if_over()
@@ -164,7 +165,7 @@ class LocalCommunicator(Communicator):
                 _set(made, each, priority)
             return [target]
 
-        return self._launch("gather", run)
+        return self._launch("gather", run, priority)
 
     def scatter(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
         self.raise_if_over()
@@ -184,7 +185,7 @@ class LocalCommunicator(Communicator):
                 _set(made, each, priority)
             return outs
 
-        return self._launch("scatter", run)
+        return self._launch("scatter", run, priority)
 
     def all_to_all(self, x: Any, out: Any = None, *, priority: int = 0) -> Any:
         xs, outs = self._in_and_out(x, out)
@@ -203,7 +204,7 @@ class LocalCommunicator(Communicator):
                     copy(made, into, name="all_to_all", priority=priority)
             return outs
 
-        return self._launch("all_to_all", run)
+        return self._launch("all_to_all", run, priority)
 
     def send(self, x: Any, to: int, *, rank: int | None = None, priority: int = 0) -> Any:
         here, to, x = argument_checks.end(self, x, rank, to, what="to", role="x")
@@ -217,7 +218,7 @@ class LocalCommunicator(Communicator):
             self._sent.setdefault(way, deque()).append(box)
             return [box]
 
-        return self._launch(f"send to {to}", run)
+        return self._launch(f"send to {to}", run, priority)
 
     def recv(self, out: Any, source: int, *, rank: int | None = None, priority: int = 0) -> Any:
         here, source, out = argument_checks.end(self, out, rank, source, what="source", role="out")
@@ -233,7 +234,7 @@ class LocalCommunicator(Communicator):
             move(out, box, f"recv from {way[0]}", priority)
             return [out]
 
-        return self._launch(f"recv from {source}", run)
+        return self._launch(f"recv from {source}", run, priority)
 
     def barrier(self, timeout: float | None = None) -> None:
         self.wait_for_launched(timeout)
@@ -266,7 +267,10 @@ class LocalCommunicator(Communicator):
         argument_checks.apart(outs, xs, "x")
         return xs, outs
 
-    def _launch(self, name: str, run: Callable[[], list[Any]]) -> Any:
+    def _launch(self, name: str, run: Callable[[], list[Any]], priority: Any) -> Any:
+        # Before the first step: not every step has a priority.
+        as_priority(priority)
+
         def call() -> Work:
             return self.noted(work_of(name, run()))
 

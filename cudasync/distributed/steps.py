@@ -6,14 +6,15 @@ step that reads it. Parts under way are in scratch memory.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array import copy
-from cudasync.distributed.reductions import combine, finish
+from cudasync.distributed.reductions import can_read, combine, finish
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cudasync.distributed.scratch import Scratch
 
@@ -25,6 +26,21 @@ def move(target: Any, source: Any, name: str, priority: int) -> None:
     """Push a copy, unless both are the same elements."""
     if target.size and not (target.ptr == source.ptr and target.strides == source.strides):
         copy(target, source, name=name, priority=priority)
+
+
+def met(
+    x: Any, own: Any, target: Any, aside: Callable[[], Any], op: str, priority: int
+) -> tuple[Any, Any]:
+    """Another rank's `x`, where the rank of `own` can read it, and where the combination goes:
+    to `target`, or aside if that is None.
+
+    A part that cannot be read where it is travels to new memory, and is overwritten there.
+    """
+    if can_read(own, x):
+        return x, aside() if target is None else target
+    arrived = aside()
+    move(arrived, x, f"{op} hop", priority)
+    return arrived, arrived if target is None else target
 
 
 class Partial:
@@ -48,10 +64,16 @@ class Partial:
     def step(self, number: int) -> None:
         """Go to the next rank; `number` counts from 1."""
         own = self.at[number]
-        arrived = self.scratch.like(own, (self.first + number) % len(self.at))
-        move(arrived, self.now, f"{self.op} hop", self.priority)
         is_last = number == len(self.at) - 1
-        self.now = self.target if is_last else arrived
+        rank = (self.first + number) % len(self.at)
+        arrived, self.now = met(
+            self.now,
+            own,
+            self.target if is_last else None,
+            partial(self.scratch.like, own, rank),
+            self.op,
+            self.priority,
+        )
         combine(self.op, arrived, own, self.now)
         if is_last:
             finish(self.op, self.now, len(self.at))
@@ -107,10 +129,15 @@ def tree_reduce(
     distance = 1
     while distance < len(now):
         for low in range(0, len(now) - distance, 2 * distance):
-            arrived = scratch.like(at[low], (first + low) % len(at))
-            move(arrived, now[low + distance], f"{op} hop", priority)
-            is_last = 2 * distance >= len(now) and low == 0
-            into = target if is_last else arrived
+            target_now = target if 2 * distance >= len(now) and low == 0 else None
+            arrived, into = met(
+                now[low + distance],
+                at[low],
+                target_now,
+                partial(scratch.like, at[low], (first + low) % len(at)),
+                op,
+                priority,
+            )
             combine(op, now[low], arrived, into)
             now[low] = into
         distance *= 2

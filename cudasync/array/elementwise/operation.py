@@ -43,12 +43,18 @@ class NotAnOperand(TypeError):
 class Operation:
     """`build` makes the expression for operands of given dtypes. Any number of threads may call an
     operation at once. Its ops are named for their computation, or by `name` if the user gave
-    that."""
+    that.
 
-    __slots__ = ("_into", "_is_named", "build", "name", "plans")
+    With `by_peers` it only has `into`, which also takes operands of other devices. The caller has
+    enabled the peer access of the target's device to them."""
 
-    def __init__(self, name: str, build: Build, *, is_named: bool = False) -> None:
+    __slots__ = ("_by_peers", "_into", "_is_named", "build", "name", "plans")
+
+    def __init__(
+        self, name: str, build: Build, *, is_named: bool = False, by_peers: bool = False
+    ) -> None:
         self._is_named = is_named
+        self._by_peers = by_peers
         self.name = name
         self.build = build
         # By the layouts of arrays and the types of numbers. Any thread writes: two threads make
@@ -101,7 +107,8 @@ class Operation:
                 each for each, layout in zip(operands, layouts, strict=True) if layout is not None
             )
         )
-        _on_one_device(arrays, self.name)
+        if not self._by_peers:
+            _on_one_device(arrays, self.name)
         shape = broadcast_shapes(*(each.shape for each in layouts if each is not None))
         if target is None:
             result = contiguous(model.__cudasync_result__, tree.dtype, shape, arrays[0].device)

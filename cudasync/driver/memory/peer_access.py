@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING
 from cuda.bindings import driver
 
 from cudasync.driver.result import check, failure
+from cudasync.errors import CudaError
 
 if TYPE_CHECKING:
     from cudasync.driver.device import Device
 
 _ALREADY_ENABLED = 704
+_TOO_MANY_PEERS = 711
 
 # Pairs of the lives of both contexts: a reset ends the access.
 _enabled: set[tuple[object, object]] = set()
+
+# Pairs of lives for which the driver had no room: it limits the peers of a device.
+_without_room: set[tuple[object, object]] = set()
 
 # By ordinals: the answer depends on the machine alone.
 _answers: dict[tuple[int, int], bool] = {}
@@ -62,3 +67,20 @@ def enable_peer_access(device: Device, other: Device) -> None:
         access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
         check(driver.cuMemPoolSetAccess(pool, [access], 1), "cuMemPoolSetAccess")
     _enabled.add(key)
+
+
+def gets_peer_access(device: Device, other: Device) -> bool:
+    """Enable peer access as `enable_peer_access` does; False if the machine does not support it."""
+    key = (device.context.token, other.context.token)
+    if key in _enabled:
+        return True
+    if key in _without_room or not can_access_peer(device, other):
+        return False
+    try:
+        enable_peer_access(device, other)
+    except CudaError as error:
+        if error.code != _TOO_MANY_PEERS:
+            raise
+        _without_room.add(key)
+        return False
+    return True
