@@ -41,6 +41,8 @@ MOST_PLACES = 256
 FEW = 16
 # Longer than a few pushes take, and too short for anything that is worth overlapping.
 SOON_S = 0.0003
+# A nap takes 60 us more.
+NAP_S, MOST_NAPS = 20e-6, 3
 # Pools with pushes since the last wait of any thread, and the time of the first of these pushes.
 FRESH: dict[AwaitedPool, float] = {}
 
@@ -171,6 +173,7 @@ def _run_up_to(op: Op, pool: AwaitedPool, *, is_soon: bool) -> None:
             return
         pool.is_put_off = False
         place = ready._code, ready._at
+        _give_way(op._engine, pool)
         _run(ready, pool)
         if is_soon:
             if len(pool.places) >= MOST_PLACES:
@@ -178,6 +181,20 @@ def _run_up_to(op: Op, pool: AwaitedPool, *, is_soon: bool) -> None:
             pool.places[place] = None
     if pool.is_put_off:
         pool.ring()
+
+
+def _give_way(engine: Engine, pool: AwaitedPool) -> None:
+    """Nap until the workers of other pools that were rung for are awake, or for a moment.
+
+    The next op may use a processor for long. If all processors are in such ops, a system lets a
+    woken thread wait for some milliseconds.
+    """
+    for each in list(engine._pools.values()):
+        if each is not pool and not each.is_silent():
+            for _ in range(MOST_NAPS):
+                time.sleep(NAP_S)
+                if each.is_silent():
+                    break
 
 
 def _is_soon(since: float | None) -> bool:

@@ -172,6 +172,42 @@ def test_after_a_late_wait_no_push_is_put_off(unwatched, monkeypatch):
     assert came.wait(PATIENCE_S)
 
 
+def naps_before(rig, monkeypatch, is_awake):
+    """The naps of a waiter before it runs an op, beside a pool with a ring for a worker that is not
+    awake yet; at the end of a nap `is_awake(number of naps)` tells whether it is."""
+    naps = []
+
+    def nap(seconds):
+        naps.append(seconds)
+        if is_awake(len(naps)):
+            bell.sleep(0)
+
+    bell = Bell()
+    with_pool(rig.engine, "other", 1)
+    monkeypatch.setattr(rig.engine._pools["other"], "is_silent", bell.is_silent)
+    op, _ = rig.put_off()
+    monkeypatch.setattr(awaited_pool.time, "sleep", nap)
+    bell.ring()
+    op.wait()
+    assert op.finished
+    return len(naps)
+
+
+def test_before_an_op_a_waiter_lets_rung_workers_wake_up(unwatched, monkeypatch):
+    assert naps_before(unwatched, monkeypatch, lambda naps: naps == 2) == 2
+
+
+def test_it_gives_up_on_a_worker_that_does_not_come(unwatched, monkeypatch):
+    found = naps_before(unwatched, monkeypatch, lambda naps: False)
+    assert found == awaited_pool.MOST_NAPS
+
+
+def test_it_does_not_nap_where_nobody_was_rung_for(unwatched, monkeypatch):
+    unwatched.learn()
+    monkeypatch.setattr(awaited_pool.time, "sleep", lambda seconds: pytest.fail("it naps"))
+    unwatched.push().wait()
+
+
 def test_a_wait_with_a_deadline_runs_nothing(rig):
     rig.put_off()[0].wait(PATIENCE_S)
     assert get_ident() not in rig.ran
