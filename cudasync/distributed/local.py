@@ -67,8 +67,10 @@ class LocalCommunicator(Communicator):
                 for cut, came, made in zip(parts, flat_in, flat_out, strict=True)
             ]
             targets = [done[c][c] for c in range(self.size)]
-            ring_reduce(parts, targets, op, priority, self._scratch)
-            ring_gather(done, f"all_reduce {op}", priority)
+            # Of two ranks, each part goes back at once: then the processor's caches still have it.
+            for columns in [range(self.size)] if self.size > 2 else [[0], [1]]:
+                ring_reduce(parts, targets, op, priority, self._scratch, columns)
+                ring_gather(done, f"all_reduce {op}", priority, columns)
             for made, flat in zip(outs, flat_out, strict=True):
                 if not made.is_contiguous:
                     copy(made, xp.reshape(flat, made.shape), name="all_reduce", priority=priority)
@@ -91,7 +93,7 @@ class LocalCommunicator(Communicator):
         def run() -> list[Any]:
             for rank, each in enumerate(xs):
                 _set(parts[rank][rank], each, priority)
-            ring_gather(parts, "all_gather", priority)
+            ring_gather(parts, "all_gather", priority, range(self.size))
             return outs
 
         return self._launch("all_gather", run, priority)
@@ -113,7 +115,7 @@ class LocalCommunicator(Communicator):
             if self.size == 1:
                 _set(outs[0], parts[0][0], priority)
             else:
-                ring_reduce(parts, outs, op, priority, self._scratch)
+                ring_reduce(parts, outs, op, priority, self._scratch, range(self.size))
             return outs
 
         return self._launch(f"reduce_scatter {op}", run, priority)

@@ -85,8 +85,10 @@ def ring_reduce(
     op: str,
     priority: int,
     scratch: Scratch,
+    columns: Sequence[int],
 ) -> None:
-    """`targets[c]`, on rank c, becomes the reduction of `parts[rank][c]` of all ranks.
+    """`targets[c]`, on rank c, becomes the reduction of `parts[rank][c]` of all ranks, for each c
+    of `columns`.
 
     Part c starts on rank c + 1 and visits all ranks, so its bits depend on the ranks and c alone.
     All parts travel at once, each on another rank.
@@ -101,7 +103,7 @@ def ring_reduce(
             priority,
             scratch,
         )
-        for c in range(size)
+        for c in columns
         if targets[c].size
     ]
     for number in range(1, size):
@@ -109,11 +111,14 @@ def ring_reduce(
             chain.step(number)
 
 
-def ring_gather(parts: Sequence[Sequence[Any]], name: str, priority: int) -> None:
-    """`parts[rank][c]` becomes `parts[c][c]` on every rank, passed from neighbour to neighbour."""
+def ring_gather(
+    parts: Sequence[Sequence[Any]], name: str, priority: int, columns: Sequence[int]
+) -> None:
+    """`parts[rank][c]` becomes `parts[c][c]` on every rank, for each c of `columns`, passed from
+    neighbour to neighbour."""
     size = len(parts)
     for step in range(size - 1):
-        for c in range(size):
+        for c in columns:
             rank = (c + step) % size
             move(parts[(rank + 1) % size][c], parts[rank][c], name, priority)
 
