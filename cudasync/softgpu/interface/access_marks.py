@@ -7,25 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import re
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-_MARKS: Final = 32
-# Marks are compared in pieces of this many bytes, which are looked at again only if marks differ:
-# then in stretches, which stay in a processor's second cache.
+if TYPE_CHECKING:
+    from cudasync.softgpu.interface.mark_runs import MarkRuns
+
+# Marks are compared in pieces of this many. Only if marks of a piece differ, each is looked at.
 _PIECE: Final = 1 << 20
-_STRETCH: Final = 1 << 16
-_PART: Final = 1 << 10
-# For each mark: a stretch with this mark alone, a part of it, and a pattern for less than a part.
-_REPEATED: Final = [
-    (
-        bytes([mark]) * (_STRETCH if mark else 0),
-        bytes([mark]) * _PART,
-        re.compile(b"%b+" % re.escape(bytes([mark]))),
-    )
-    for mark in range(_MARKS)
-]
 # From this many marks on, they are in large pages: fewer page faults.
 _LARGE: Final = 1 << 19
 _LARGE_PAGE: Final = 1 << 21
@@ -68,51 +57,18 @@ class Marks:
         low, high = (start - self._first) // self._unit, (end - self._first) // self._unit
         self._kept[self._offset + low : self._offset + high] = bytes([mark]) * (high - low)
 
-    def runs(self) -> list[tuple[int, int, int]]:
-        """Runs of bytes with one mark other than 0, in order: start, end, mark.
+    def runs(self) -> MarkRuns:
+        """Runs of bytes with one mark other than 0."""
+        # Loads as slowly as the whole driver, which does without.
+        from cudasync.softgpu.interface import mark_runs
 
-        Neighbours may have the same mark. Most parts are found to have one mark by a comparison of
-        memory. The marks themselves are looked at near the ends of runs alone.
-        """
-        found: list[tuple[int, int, int]] = []
+        pieces = []
         for start in range(0, self._count, _PIECE):
             end = min(start + _PIECE, self._count)
             # One mark throughout is equal to its next neighbour everywhere.
             place = self.address + start
-            if _compare(place, place + 1, end - start - 1):
-                found += self._mixed_runs(start, end)
-            elif mark := self._kept[self._offset + start]:
-                found.append((self._place(start), self._place(end), mark))
-        return found
-
-    def _place(self, index: int) -> int:
-        return self._first + self._unit * index
-
-    def _mixed_runs(self, begin: int, end: int) -> list[tuple[int, int, int]]:
-        """The runs of a piece with several marks."""
-        found: list[tuple[int, int, int]] = []
-        origin, unit, offset = self._first, self._unit, self._offset
-        for start in range(begin, end, _STRETCH):
-            stretch = self._kept[offset + start : offset + min(start + _STRETCH, end)]
-            base = origin + unit * start
-            low, size = 0, len(stretch)
-            # Whether zeros were behind the last run of another mark: finding a zero is quick.
-            ends_at_zero = True
-            while low < size:
-                mark = stretch[low]
-                whole, part, rest = _REPEATED[mark]
-                high = low
-                if mark and ends_at_zero:
-                    zero = stretch.find(0, low)
-                    end_of_run = size if zero < 0 else zero
-                    ends_at_zero = stretch.startswith(whole[: end_of_run - low], low)
-                    high = end_of_run if ends_at_zero else low
-                if high == low:
-                    while stretch.startswith(part, high):
-                        high += _PART
-                    behind = rest.match(stretch, high)
-                    high = behind.end() if behind is not None else high
-                if mark:
-                    found.append((base + unit * low, base + unit * high, mark))
-                low = high
-        return found
+            has_one = not _compare(place, place + 1, end - start - 1)
+            if not has_one or self._kept[self._offset + start]:
+                pieces.append((start, end, has_one))
+        marks = memoryview(self._kept)[self._offset :]
+        return mark_runs.of_pieces(marks, pieces, self._first, self._unit)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cudasync.softgpu.interface.initialisation_windows import Windows
+    from cudasync.softgpu.interface.mark_runs import MarkRuns
 
 
 class Touch(IntFlag):
@@ -215,8 +216,8 @@ class Recording:
             if kept is not None and first < last:
                 kept.fill(first, last, Touch.WRITTEN)
 
-    def runs(self, index: int) -> list[tuple[int, int, int]]:
-        """The range at `index`, as runs of bytes with one mark: start, end, mark.
+    def runs(self, index: int) -> MarkRuns:
+        """The range at `index`, as runs of bytes with one mark.
 
         Bytes that were not touched, with a mark of 0, are left out.
         """
@@ -226,22 +227,7 @@ class Recording:
 
     def touched(self, index: int, kind: Touch) -> list[tuple[int, int]]:
         """The bytes of the range at `index` with a mark of `kind`, as (start, end) addresses."""
-        return of_kind(self.runs(index), kind)
-
-
-def of_kind(
-    runs: Iterable[tuple[int, int, int]], kind: Touch, without: Touch | None = None
-) -> list[tuple[int, int]]:
-    """Those of a recording's runs that have a mark of `kind` and none of `without`, joined."""
-    wanted, bare = int(kind), int(without or 0)
-    found: list[tuple[int, int]] = []
-    for start, end, mark in runs:
-        if mark & wanted and not mark & bare:
-            if found and found[-1][1] == start:
-                found[-1] = (found[-1][0], end)
-            else:
-                found.append((start, end))
-    return found
+        return list(self.runs(index).of_kind(kind))
 
 
 def _first(name: str, kind: Touch) -> str:

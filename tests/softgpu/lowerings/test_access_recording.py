@@ -183,7 +183,7 @@ def test_runs_are_those_of_the_marks_one_by_one(size):
         for low, high, mark in zip(bounds, bounds[1:], chosen, strict=False):
             marks.fill(4096 + low, 4096 + high, min(mark, 31))
         found = marks.runs()
-        assert all(mark for _, _, mark in found)
+        assert found.marks.all()
         again = np.zeros(size, np.uint8)
         for start, end, mark in found:
             assert not again[start - 4096 : end - 4096].any()

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from ctypes import string_at
-from itertools import groupby
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from cudasync.softgpu.core.checks.findings import Access, Finding
 from cudasync.softgpu.core.checks.kernel_meetings import at_line, place
@@ -23,6 +25,7 @@ from cudasync.softgpu.core.memory.copy_commands import Copy
 from cudasync.softgpu.core.memory.stream_ordered_allocation import Appear, Vanish
 from cudasync.softgpu.core.modules.source_lines import source_of
 from cudasync.softgpu.core.streams.memory_operations import WaitValue, WriteValue
+from cudasync.softgpu.interface.byte_ranges import NOTHING, ByteRanges
 from cudasync.softgpu.interface.poison import PATTERN
 
 if TYPE_CHECKING:
@@ -68,8 +71,8 @@ class CheckedMemory:
             each
             for each in ranges
             if any(
-                self._history(allocation).unwritten.within(start, end)
-                for allocation, start, end in self._pieces([each])
+                self._history(allocation).unwritten.within(piece)
+                for allocation, piece in self._pieces(ByteRanges.of([each]))
             )
         ]
 
@@ -87,7 +90,8 @@ class CheckedMemory:
                 stamp,
             )
             return
-        moved: list[tuple[int, int]] = []
+        if "init" in self._kinds and isinstance(command, Copy):
+            self._carry(command)
         for each in done:
             source = ""
             if each.line and isinstance(command, KernelLaunch):
@@ -96,12 +100,9 @@ class CheckedMemory:
             access = Access(name, verb, stamp.site, stream, each.line, source, launch=stamp.launch)
             touch = Touch(stamp, access, each.is_write, each.is_strong)
             self._touch(touch, each.ranges)
-            if isinstance(command, Copy) and not each.is_write:
-                moved += each.ranges
-            elif each.is_write:
-                self._written(each.ranges, moved)
-            if each.early:
-                self._read_early(access, each.early)
+            if each.is_write and not isinstance(command, Copy):
+                self._written(each.ranges)
+            self._read_early(access, each.early)
 
     def _border(self, allocation: Allocation, access: Access, stamp: Stamp) -> None:
         """Check an allocation or a free; the memory may no longer be found by its address."""
@@ -109,11 +110,11 @@ class CheckedMemory:
         whole = (allocation.start, allocation.end)
         if "race" in self._kinds:
             touch = Touch(stamp, access, is_write=True)
-            for other, low, high in history.shadow.take(touch, [whole]):
+            for other, low, high in history.shadow.take(touch, ByteRanges.of([whole])):
                 self._findings.add(_race(other, touch, allocation, low, high))
         if access.verb == "allocation" and allocation.kind in _FRESH:
             # A graph's memory comes back at its address, and is unwritten again.
-            history.unwritten.add(*whole)
+            history.unwritten.add(ByteRanges.of([whole]))
 
     def windows(self, command: KernelLaunch, early: Iterable[EarlyRead]) -> None:
         """Report a kernel's reads of unwritten shared and local memory."""
@@ -135,51 +136,58 @@ class CheckedMemory:
     def host(self, stamp: Stamp, start: int, end: int, *, is_write: bool) -> None:
         """Check an access of the host."""
         access = Access("the host", "write" if is_write else "read", stamp.site)
-        self._touch(Touch(stamp, access, is_write), [(start, end)])
+        ranges = ByteRanges.of([(start, end)])
+        self._touch(Touch(stamp, access, is_write), ranges)
         if is_write:
-            self._written([(start, end)], [])
+            self._written(ranges)
         else:
-            self._read_early(access, [(start, end)])
+            self._read_early(access, ranges)
 
-    def writers(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Stamp]:
+    def writers(self, ranges: ByteRanges) -> Iterator[Stamp]:
         """The known last writers of these bytes."""
-        for allocation, start, end in self._pieces(ranges):
-            yield from self._history(allocation).shadow.writers([(start, end)])
+        for allocation, pieces in self._pieces(ranges):
+            yield from self._history(allocation).shadow.writers(pieces)
 
     # Races
 
-    def _touch(self, touch: Touch, ranges: Iterable[tuple[int, int]]) -> None:
+    def _touch(self, touch: Touch, ranges: ByteRanges) -> None:
         if "race" not in self._kinds:
             return
-        for allocation, pieces in groupby(self._pieces(ranges), lambda piece: piece[0]):
-            shadow = self._history(allocation).shadow
-            rows = ((start, end) for _, start, end in pieces)
-            for other, low, high in shadow.take(touch, rows):
+        for allocation, pieces in self._pieces(ranges):
+            for other, low, high in self._history(allocation).shadow.take(touch, pieces):
                 self._findings.add(_race(other, touch, allocation, low, high))
 
     # Unwritten bytes
 
-    def _written(self, ranges: list[tuple[int, int]], moved: list[tuple[int, int]]) -> None:
+    def _written(self, ranges: ByteRanges) -> None:
         if "init" not in self._kinds:
             return
-        # A copy carries unwritten bytes along, if source and target have the same number of rows.
-        pairs = zip(ranges, moved, strict=True) if len(ranges) == len(moved) else ()
+        for allocation, pieces in self._pieces(ranges):
+            self._history(allocation).unwritten.take_away(pieces)
+
+    def _carry(self, copy: Copy) -> None:
+        """A copy writes its target, and carries unwritten bytes along.
+
+        It does so if source and target have the same number of rows.
+        """
+        touched = copy.touched()
+        sources, targets = touched.reads, touched.writes
+        pairs = zip(targets, sources, strict=True) if len(targets) == len(sources) else ()
         holes = [
             (low - source[0] + target[0], high - source[0] + target[0])
             for target, source in pairs
-            for allocation, start, end in self._pieces([source])
-            for low, high in self._holes(allocation, start, end)
+            for allocation, pieces in self._pieces(ByteRanges.of([source]))
+            for low, high in self._holes(allocation, pieces)
         ]
-        for allocation, start, end in self._pieces(ranges):
-            self._history(allocation).unwritten.take_away(start, end)
-        for allocation, start, end in self._pieces(holes):
-            self._history(allocation).unwritten.add(start, end)
+        self._written(ByteRanges.of(targets))
+        for allocation, pieces in self._pieces(ByteRanges.of(holes)):
+            self._history(allocation).unwritten.add(pieces)
 
-    def _read_early(self, access: Access, ranges: Iterable[tuple[int, int]]) -> None:
+    def _read_early(self, access: Access, ranges: ByteRanges) -> None:
         if "init" not in self._kinds:
             return
-        for allocation, start, end in self._pieces(ranges):
-            for low, high in self._holes(allocation, start, end)[:1]:
+        for allocation, pieces in self._pieces(ranges):
+            for low, high in islice(self._holes(allocation, pieces), 1):
                 text = f"{access.what} reads memory that was never written"
                 missing = (
                     "missing: a memset, a copy or a kernel that writes it, ordered before the read"
@@ -187,38 +195,45 @@ class CheckedMemory:
                 where = _where(allocation, low, high)
                 self._findings.add(Finding("init", text, [access], where, missing))
 
-    def _holes(self, allocation: Allocation, start: int, end: int) -> list[tuple[int, int]]:
-        """The unwritten bytes of a range.
+    def _holes(self, allocation: Allocation, ranges: ByteRanges) -> ByteRanges:
+        """The unwritten bytes among these.
 
         Host memory has the unwritten bytes that copies brought. The host may have written them, or
         managed memory, since and unseen, so only bytes that are still poison count.
         """
         unwritten = self._history(allocation).unwritten
-        found = unwritten.within(start, end)
-        if allocation.kind in _UNSEEN_BY_HOST:
+        found = unwritten.within(ranges)
+        if allocation.kind in _UNSEEN_BY_HOST or not found:
             return found
         runs = ((low, re.finditer(_POISON, string_at(low, high - low))) for low, high in found)
-        left = [(low + run.start(), low + run.end()) for low, each in runs for run in each]
+        left = ByteRanges.of(
+            (low + run.start(), low + run.end()) for low, each in runs for run in each
+        )
         # Bytes that the host has written need no second look, and launches on them no record.
-        unwritten.take_away(start, end)
-        for low, high in left:
-            unwritten.add(low, high)
+        unwritten.take_away(ranges)
+        unwritten.add(left)
         return left
 
     # Histories
 
-    def _pieces(self, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[Allocation, int, int]]:
-        allocation = None
-        for start, end in ranges:
-            while start < end:
-                # Many ranges may follow each other in one allocation.
-                if allocation is None or not allocation.start <= start < allocation.end:
-                    allocation = self._find(start)
-                if allocation is None:
-                    break
-                if not (allocation.kind is MemoryKind.VARIABLE and " " in allocation.name):
-                    yield allocation, start, min(end, allocation.end)
-                start = max(allocation.end, start + 1)
+    def _pieces(self, ranges: ByteRanges) -> Iterator[tuple[Allocation, ByteRanges]]:
+        """The bytes in each allocation."""
+        if not ranges:
+            return
+        start, end = int(ranges.starts[0]), int(ranges.ends[-1])
+        while start < end:
+            allocation = self._find(start)
+            if allocation is None:
+                later = int(np.searchsorted(ranges.starts, start, "right"))
+                start = int(ranges.starts[later]) if later < len(ranges) else end
+                continue
+            is_all = end <= allocation.end and start == ranges.starts[0]
+            if not (allocation.kind is MemoryKind.VARIABLE and " " in allocation.name):
+                yield allocation, ranges if is_all else ranges.within(start, allocation.end)
+            if is_all:
+                return
+            left = ranges.within(max(allocation.end, start + 1), end)
+            start = int(left.starts[0]) if left else end
 
     def _history(self, allocation: Allocation) -> _History:
         found = self._histories.get(allocation)
@@ -227,7 +242,8 @@ class CheckedMemory:
                 self._histories = {a: h for a, h in self._histories.items() if not a.freed_at}
             start, end = allocation.start, allocation.end
             is_fresh = allocation.kind in _FRESH and allocation not in self._old
-            found = _History(Shadow(start, end), Unwritten([(start, end)] if is_fresh else []))
+            fresh = ByteRanges.of([(start, end)]) if is_fresh else NOTHING
+            found = _History(Shadow(start, end), Unwritten(fresh))
             self._histories[allocation] = found
         return found
 

@@ -8,19 +8,28 @@ with each other.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from cudasync.softgpu.interface.byte_ranges import bounds_of
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from typing import TypeAlias
+
+    from numpy.typing import NDArray
 
     from cudasync.softgpu.core.checks.findings import Access
     from cudasync.softgpu.core.checks.order import Stamp
+    from cudasync.softgpu.interface.byte_ranges import Addresses, ByteRanges
 
     # Of one range of bytes: the last writes, which are unordered among each other, and the reads.
     State: TypeAlias = tuple[tuple["Touch", ...], tuple["Touch", ...]]
+
+# With fewer histories, unused ones are kept.
+_MOST_STATES = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -38,69 +47,103 @@ class Touch:
 
 
 class Shadow:
-    """The bytes of one allocation, as ranges with the same history."""
+    """The bytes of one allocation, as ranges with the same history.
+
+    A range has the number of its history, since a launch may leave millions of ranges and few
+    histories.
+    """
 
     def __init__(self, start: int, end: int) -> None:
-        self._starts = [start]
-        self._ends = [end]
-        self._states: list[State] = [((), ())]
+        self._starts: Addresses = np.array([start], np.int64)
+        self._end = end
+        # By range: the place of its history in the table.
+        self._numbers: NDArray[np.int32] = np.zeros(1, np.int32)
+        self._table: list[State] = [((), ())]
+        self._places: dict[State, int] = {((), ()): 0}
 
-    def take(
-        self, touch: Touch, ranges: Iterable[tuple[int, int]]
-    ) -> Iterator[tuple[Touch, int, int]]:
-        """Note an access; yield each earlier access that it races with, and the bytes."""
-        # Most ranges have the same history: for each, what it races with and what is left of it.
-        # The history itself is kept so that no other object gets its identity.
-        known: dict[int, tuple[State, list[Touch], State]] = {}
-        behind = 0
-        for start, end in ranges:
-            first = self._cut_at(start, behind + 1)
-            behind = self._cut_at(end, first + 1)
-            for index in range(first, behind):
-                state = self._states[index]
-                found = known.get(id(state))
-                if found is None:
-                    writes, reads = state
-                    others = (*writes, *reads) if touch.is_write else writes
-                    racing = [other for other in others if touch.races(other)]
-                    found = known[id(state)] = state, racing, _after(touch, writes, reads)
-                for other in found[1]:
-                    yield other, self._starts[index], self._ends[index]
-                self._states[index] = found[2]
+    def take(self, touch: Touch, ranges: ByteRanges) -> Iterator[tuple[Touch, int, int]]:
+        """Note an access. Yield each earlier access that it races with, once for each history, and
+        the first bytes of both."""
+        if not len(ranges):
+            return
+        low, high = self._span(ranges)
+        if len(ranges) == 1 and high - low == 1:
+            start, end = next(iter(ranges))
+            if start == self._starts[low] and end == self._end_of(high):
+                racing, after = self._taken(touch, int(self._numbers[low]))
+                yield from ((other, start, end) for other in racing)
+                self._numbers[low] = after
+                self._forget()
+                return
+        bounds, numbers, is_touched = self._cut(low, high, ranges)
+        touched = numbers[is_touched]
+        lookup = np.empty(len(self._table), np.int32)
+        for number in np.flatnonzero(np.bincount(touched)).tolist():
+            racing, lookup[number] = self._taken(touch, number)
+            if racing:
+                first = int(np.argmax(is_touched & (numbers == number)))
+                is_last = first + 1 == len(bounds)
+                end = self._end_of(high) if is_last else int(bounds[first + 1])
+                yield from ((other, int(bounds[first]), end) for other in racing)
+        numbers[is_touched] = lookup[touched]
+        # Ranges between which nothing differs any more are one.
+        is_kept = np.concatenate(([True], numbers[1:] != numbers[:-1]))
+        self._starts = np.concatenate((self._starts[:low], bounds[is_kept], self._starts[high:]))
+        self._numbers = np.concatenate(
+            (self._numbers[:low], numbers[is_kept], self._numbers[high:])
+        )
+        self._forget()
 
-    def writers(self, ranges: Iterable[tuple[int, int]]) -> list[Stamp]:
+    def writers(self, ranges: ByteRanges) -> list[Stamp]:
         """The last writers of these bytes."""
-        return [
-            write.stamp
-            for start, end in ranges
-            for index in self._cut(start, end)
-            for write in self._states[index][0]
-        ]
+        if not len(ranges):
+            return []
+        _, numbers, is_touched = self._cut(*self._span(ranges), ranges)
+        found = np.unique(numbers[is_touched]).tolist()
+        return [write.stamp for number in found for write in self._table[number][0]]
 
-    def _cut(self, start: int, end: int) -> range:
-        """The indices of the ranges in [start, end), cut so that they begin and end there."""
-        first = self._cut_at(start)
-        return range(first, self._cut_at(end))
+    def _span(self, ranges: ByteRanges) -> tuple[int, int]:
+        """The indices of the ranges from the first to the last of these bytes."""
+        low = int(np.searchsorted(self._starts, ranges.starts[0], "right")) - 1
+        return max(0, low), int(np.searchsorted(self._starts, ranges.ends[-1], "left"))
 
-    def _cut_at(self, address: int, guess: int = -1) -> int:
-        """The index of the range that begins at `address`, or of the next range behind it.
+    def _end_of(self, high: int) -> int:
+        """The end of the range before the index `high`."""
+        return int(self._starts[high]) if high < len(self._starts) else self._end
 
-        `guess` is the likely index if the range was cut there before.
+    def _cut(
+        self, low: int, high: int, ranges: ByteRanges
+    ) -> tuple[Addresses, NDArray[np.int32], NDArray[np.bool_]]:
+        """The ranges from index `low` to `high`, cut at the given ranges.
+
+        Returns their starts, their numbers, and which of them are in the given ranges.
         """
-        starts, ends = self._starts, self._ends
-        if 0 <= guess < len(starts) and starts[guess] == address:
-            return guess
-        index = bisect_right(starts, address) - 1
-        if index < 0:
-            return 0
-        if starts[index] == address:
-            return index
-        if ends[index] <= address:
-            return index + 1
-        starts.insert(index + 1, address)
-        ends.insert(index, address)
-        self._states.insert(index + 1, self._states[index])
-        return index + 1
+        starts = self._starts[low:high]
+        ends = ranges.ends[:-1] if int(ranges.ends[-1]) >= self._end_of(high) else ranges.ends
+        bounds = bounds_of(starts, ranges.starts, ends)
+        numbers = self._numbers[low:high][np.searchsorted(starts, bounds, "right") - 1]
+        return bounds, numbers, ranges.cover(bounds)
+
+    def _taken(self, touch: Touch, number: int) -> tuple[list[Touch], int]:
+        """What an access races with in a range with this history, and the history afterwards."""
+        writes, reads = self._table[number]
+        others = (*writes, *reads) if touch.is_write else writes
+        racing = [other for other in others if touch.races(other)]
+        state = _after(touch, writes, reads)
+        found = self._places.get(state)
+        if found is None:
+            found = self._places[state] = len(self._table)
+            self._table.append(state)
+        return racing, found
+
+    def _forget(self) -> None:
+        """Drop the histories that no range has, once they may be most of the table."""
+        if len(self._table) <= _MOST_STATES + 2 * len(self._starts):
+            return
+        used, numbers = np.unique(self._numbers, return_inverse=True)
+        self._numbers = numbers.astype(np.int32)
+        self._table = [self._table[number] for number in used.tolist()]
+        self._places = {state: number for number, state in enumerate(self._table)}
 
 
 def _after(touch: Touch, writes: tuple[Touch, ...], reads: tuple[Touch, ...]) -> State:

@@ -1,57 +1,64 @@
-"""Cellar. The bytes of an allocation that nobody has written: sorted, disjoint ranges.
+"""Cellar. The bytes of an allocation that nobody has written.
 
-A kernel may write thousands of short ranges, so that each change takes time only for what it meets.
+A kernel may write millions of short ranges at once. A change takes time for the ranges between its
+first and its last byte.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from cudasync.softgpu.interface.byte_ranges import (
+    NOTHING,
+    ByteRanges,
+    difference,
+    intersection,
+    union,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
 
 class Unwritten:
     """A set of bytes."""
 
-    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Take sorted, disjoint ranges that are not empty."""
-        pairs = list(ranges)
-        self._starts = [start for start, _ in pairs]
-        self._ends = [end for _, end in pairs]
+    def __init__(self, ranges: ByteRanges) -> None:
+        self._ranges = ranges
 
     def __bool__(self) -> bool:
-        return bool(self._starts)
+        return bool(len(self._ranges))
 
-    def within(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The unwritten ranges in [start, end)."""
-        first, behind = self._met(start, end)
-        return [
-            (max(self._starts[place], start), min(self._ends[place], end))
-            for place in range(first, behind)
-        ]
+    def within(self, asked: ByteRanges) -> ByteRanges:
+        """Those of these bytes that are unwritten."""
+        if not self:
+            return NOTHING
+        if len(asked) == 1:
+            return self._ranges.within(*next(iter(asked)))
+        return intersection(self._ranges, asked)
 
-    def take_away(self, start: int, end: int) -> None:
+    def take_away(self, ranges: ByteRanges) -> None:
         """Note that these bytes are written."""
-        first, behind = self._met(start, end)
-        if first == behind:
-            return
-        low, high = self._starts[first], self._ends[behind - 1]
-        left = [(a, b) for a, b in ((low, start), (end, high)) if a < b]
-        self._starts[first:behind] = [a for a, _ in left]
-        self._ends[first:behind] = [b for _, b in left]
+        if self:
+            self._change(ranges, difference)
 
-    def add(self, start: int, end: int) -> None:
+    def add(self, ranges: ByteRanges) -> None:
         """Note that these bytes are unwritten again."""
-        if start >= end:
-            return
-        self.take_away(start, end)
-        place = bisect_left(self._starts, start)
-        self._starts.insert(place, start)
-        self._ends.insert(place, end)
+        self._change(ranges, union)
 
-    def _met(self, start: int, end: int) -> tuple[int, int]:
-        """The first range that has bytes in [start, end), and the place behind the last."""
-        first = bisect_right(self._ends, start)
-        return first, first if start >= end else max(first, bisect_left(self._starts, end))
+    def _change(
+        self, ranges: ByteRanges, change: Callable[[ByteRanges, ByteRanges], ByteRanges]
+    ) -> None:
+        if not len(ranges):
+            return
+        old = self._ranges
+        # The old ranges that meet or border on the span of the new ones.
+        low = int(np.searchsorted(old.ends, ranges.starts[0], "left"))
+        high = int(np.searchsorted(old.starts, ranges.ends[-1], "right"))
+        made = change(ByteRanges(old.starts[low:high], old.ends[low:high]), ranges)
+        self._ranges = ByteRanges(
+            np.concatenate((old.starts[:low], made.starts, old.starts[high:])),
+            np.concatenate((old.ends[:low], made.ends, old.ends[high:])),
+        )

@@ -6,6 +6,7 @@ skipped, so allocated memory costs nothing; the pages of marks come when they ar
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,7 +18,8 @@ from cudasync.softgpu.core.checks.race_suspicion import Suspicion
 from cudasync.softgpu.core.checks.unwritten_reach import Needed, UnwrittenReach
 from cudasync.softgpu.core.exploration.kernel_footprints import Watch, Watching
 from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch
-from cudasync.softgpu.interface.access_recording import KINDS, Touch, of_kind
+from cudasync.softgpu.interface.access_recording import KINDS, Touch
+from cudasync.softgpu.interface.byte_ranges import NOTHING, ByteRanges, union
 from cudasync.softgpu.interface.convergence_records import has_members
 from cudasync.softgpu.interface.initialisation_windows import Windows
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.streams.commands import Command
     from cudasync.softgpu.interface.initialisation_windows import EarlyRead
     from cudasync.softgpu.interface.launch import Dim3
+    from cudasync.softgpu.interface.mark_runs import MarkRuns
 
 _MOST_BYTES: Final = 4 << 30
 # The kinds of findings that running kernels report.
@@ -44,11 +47,11 @@ class Done(NamedTuple):
     `early` are bytes that a kernel read before it had written them.
     """
 
-    ranges: list[tuple[int, int]]
+    ranges: ByteRanges
     is_write: bool
     is_strong: bool = False
     line: int = 0
-    early: list[tuple[int, int]] = []  # noqa: RUF012  # Nobody changes it.
+    early: ByteRanges = NOTHING
 
 
 class LaunchWatching(Watching):
@@ -184,9 +187,9 @@ def done_by(command: Command) -> Iterator[Done]:
     if touched is not None:
         strong = is_strong(command)
         if touched.reads:
-            yield Done(list(touched.reads), is_write=False, is_strong=strong)
+            yield Done(ByteRanges.of(touched.reads), is_write=False, is_strong=strong)
         if touched.writes:
-            yield Done(list(touched.writes), is_write=True, is_strong=strong)
+            yield Done(ByteRanges.of(touched.writes), is_write=True, is_strong=strong)
 
 
 def _watch_of(command: KernelLaunch) -> Watch | None:
@@ -216,12 +219,12 @@ def early_reads(command: KernelLaunch) -> list[EarlyRead]:
     return list({each.line: each for each in found}.values())
 
 
-def strong_reads(command: Command) -> list[tuple[int, int]]:
+def strong_reads(command: Command) -> ByteRanges:
     """The words from which a waiting command may have learnt the end of other commands."""
     if not isinstance(command, KernelLaunch):
         touched = command.touched()
-        return [] if touched is None else list(touched.reads)
-    return [r for each in done_by(command) if each.is_strong for r in each.ranges]
+        return NOTHING if touched is None else ByteRanges.of(touched.reads)
+    return reduce(union, (each.ranges for each in done_by(command) if each.is_strong), NOTHING)
 
 
 def _recorded(watch: Watch) -> Iterator[Done]:
@@ -234,16 +237,17 @@ def _recorded(watch: Watch) -> Iterator[Done]:
         if read is not None:
             yield from _of_a_kind(runs, Touch.READ, read.line)
         if early is not None:
-            yield Done([], is_write=False, line=early.line, early=of_kind(runs, Touch.READ_FIRST))
+            first = runs.of_kind(Touch.READ_FIRST)
+            yield Done(NOTHING, is_write=False, line=early.line, early=first)
         if written is not None:
             yield from _of_a_kind(runs, Touch.WRITTEN, written.line)
 
 
-def _of_a_kind(runs: list[tuple[int, int, int]], kind: Touch, line: int) -> Iterator[Done]:
+def _of_a_kind(runs: MarkRuns, kind: Touch, line: int) -> Iterator[Done]:
     """The strong accesses of a kind, then the plain accesses."""
     is_write = kind is Touch.WRITTEN
     plain = Touch.PLAIN_WRITE if is_write else Touch.PLAIN_READ
-    if ranges := of_kind(runs, kind, plain):
+    if ranges := runs.of_kind(kind, plain):
         yield Done(ranges, is_write, is_strong=True, line=line)
-    if ranges := of_kind(runs, plain):
+    if ranges := runs.of_kind(plain):
         yield Done(ranges, is_write, line=line)
