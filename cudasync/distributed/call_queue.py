@@ -78,9 +78,9 @@ class Line:
         limit = name, number, self._timeout
 
         def steps() -> Steps:
-            if comparing is not None:
-                yield from comparing.compare(told, limit)
-            yield from _with_memory(x, out, does, left)
+            if comparing is None:
+                return _with_memory(x, out, does, left)
+            return _behind(comparing.compare(told, limit), lambda: _with_memory(x, out, does, left))
 
         call: Any = _Call(self, limit, steps)
         if number >= 0:
@@ -154,29 +154,37 @@ class _Call:
         _Call(self._line, self._limit, self._steps)()
 
 
+def _behind(first: Steps, second: Callable[[], Steps]) -> Steps:
+    yield from first
+    yield from second()
+
+
 def _with_memory(x: Any, out: Any, does: Does, left: int) -> Steps:
-    """Run `does` on contiguous memory.
+    """The steps of `does` on contiguous memory.
 
     It uses the arrays' own memory if they are contiguous and share no bytes.
     """
     if out is None:
         sent = None if x is None else np.ascontiguousarray(_view(x)).reshape(x.shape)
-        yield from does(sent, None, left)
-        return
+        return does(sent, None, left)
     target = _view(out)
     is_own = target.flags.c_contiguous
     if x is out and is_own:
-        yield from does(target, target, left)
-        return
+        return does(target, target, left)
     source = None if x is None else _view(x)
     if source is not None and (
         not source.flags.c_contiguous or np.may_share_memory(source, target)
     ):
         source = source.copy()
-    got = target if is_own else np.empty(target.shape, target.dtype)
+    if is_own:
+        return does(source, target, left)
+    return _copied_back(target, source, does, left)
+
+
+def _copied_back(target: Any, source: Any, does: Does, left: int) -> Steps:
+    got = np.empty(target.shape, target.dtype)
     yield from does(source, got, left)
-    if got is not target:
-        np.copyto(target, got)
+    np.copyto(target, got)
 
 
 def _view(x: Any) -> Any:

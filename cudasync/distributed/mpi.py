@@ -81,7 +81,7 @@ class MpiCommunicator(Communicator):
         alike([out], x.shape, x.dtype, "out")
 
         def does(sent: Any, got: Any, left: int) -> Steps:
-            yield from self._ranks.all_reduce(sent, got, op)
+            return self._ranks.all_reduce(sent, got, op)
 
         return self._launch(_told(f"all_reduce {op}", x), x, out, does, priority)
 
@@ -90,7 +90,7 @@ class MpiCommunicator(Communicator):
         alike([out], joined(x.shape, self.size), x.dtype, "out")
 
         def does(sent: Any, got: Any, left: int) -> Steps:
-            yield from self._ranks.all_gather(sent, got)
+            return self._ranks.all_gather(sent, got)
 
         return self._launch(_told("all_gather", x), x, out, does, priority, rows=(1, self.size))
 
@@ -101,7 +101,7 @@ class MpiCommunicator(Communicator):
         alike([out], (length, *x.shape[1:]), x.dtype, "out")
 
         def does(sent: Any, got: Any, left: int) -> Steps:
-            yield from self._ranks.reduce_scatter(sent, got, op)
+            return self._ranks.reduce_scatter(sent, got, op)
 
         told = _told(f"reduce_scatter {op}", x)
         return self._launch(told, x, out, does, priority, rows=(self.size, 1))
@@ -111,7 +111,7 @@ class MpiCommunicator(Communicator):
         x, _ = one_pair(self, x, x if root != self.rank else None)
 
         def does(sent: Any, got: Any, left: int) -> Steps:
-            yield from self._ranks.broadcast(sent if got is None else got, root)
+            return self._ranks.broadcast(sent if got is None else got, root)
 
         told = _told("broadcast", x, root=root)
         if root == self.rank:
@@ -128,7 +128,7 @@ class MpiCommunicator(Communicator):
             alike([out], x.shape, x.dtype, "out")
 
         def does(sent: Any, got: Any, left: int) -> Steps:
-            yield from self._ranks.reduce(sent, got, op, root)
+            return self._ranks.reduce(sent, got, op, root)
 
         return self._launch(_told(f"reduce {op}", x, root=root), x, out, does, priority)
 
@@ -139,7 +139,7 @@ class MpiCommunicator(Communicator):
             alike([out], joined(x.shape, self.size), x.dtype, "out")
 
         def does(sent: Any, got: Any, left: int) -> Steps:
-            yield from self._ranks.gather(sent, got, root)
+            return self._ranks.gather(sent, got, root)
 
         told = _told("gather", x, root=root)
         return self._launch(told, x, out, does, priority, rows=(1, self.size))
@@ -155,7 +155,7 @@ class MpiCommunicator(Communicator):
             alike([out], (length, *x.shape[1:]), x.dtype, "out")
 
         def does(sent: Any, got: Any, left: int) -> Steps:
-            yield from self._ranks.scatter(sent, got, root)
+            return self._ranks.scatter(sent, got, root)
 
         told = _told("scatter", out, root=root)
         return self._launch(told, x if only else None, out, does, priority, rows=(self.size, 1))
@@ -166,7 +166,7 @@ class MpiCommunicator(Communicator):
         length_of_part(x.shape, self.size, "x")
 
         def does(sent: Any, got: Any, left: int) -> Steps:
-            yield from self._ranks.all_to_all(sent.copy() if sent is got else sent, got)
+            return self._ranks.all_to_all(sent.copy() if sent is got else sent, got)
 
         told, rows = _told("all_to_all", x), (self.size, self.size)
         return self._launch(told, x, out, does, priority, rows=rows)
@@ -186,7 +186,7 @@ class MpiCommunicator(Communicator):
         argument_checks.writable([out], "out")
 
         def does(sent: Any, got: Any, left: int) -> Steps:
-            yield from self._ranks.receive(got, source, left)
+            return self._ranks.receive(got, source, left)
 
         told = _told(f"recv from {source}", out, source=source)
         return self._launch(told, None, out, does, priority)
@@ -195,7 +195,7 @@ class MpiCommunicator(Communicator):
         self.wait_for_launched(timeout)
 
         def does(sent: Any, got: Any, left: int) -> Steps:
-            yield from self._ranks.barrier()
+            return self._ranks.barrier()
 
         work = self._push(Told("barrier"), None, None, does, 0)
         if isinstance(engine(), Recorder):

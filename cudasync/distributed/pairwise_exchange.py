@@ -60,7 +60,7 @@ class Exchange:
         made = slices(got, ranks.size)
         given = made if sent is got else slices(sent, ranks.size)
         results = {rank: made[rank] for rank in range(ranks.size) if rank != ranks.rank}
-        yield from self._call(given, made[ranks.rank], got.dtype, op, results, list(results))
+        return self._call(given, made[ranks.rank], got.dtype, op, results, list(results))
 
     def reduce(self, sent: Any, got: Any, op: str, root: int) -> Steps:
         """`sent` may be `got`, which is None on ranks other than the root."""
@@ -68,16 +68,15 @@ class Exchange:
         given = slices(sent, ranks.size)
         if got is None:
             own = np.empty_like(given[ranks.rank])
-            yield from self._call(given, own, sent.dtype, op, {}, [root])
-            return
+            return self._call(given, own, sent.dtype, op, {}, [root])
         made = given if sent is got else slices(got, ranks.size)
         results = {rank: made[rank] for rank in range(ranks.size) if rank != root}
-        yield from self._call(given, made[root], got.dtype, op, results, [])
+        return self._call(given, made[root], got.dtype, op, results, [])
 
     def reduce_scatter(self, sent: Any, got: Any, op: str) -> Steps:
         """`got` is the result of this rank's slice of `sent`, and shares no memory with it."""
         given = slices(sent, self._ranks.size)
-        yield from self._call(given, slices(got, 1)[0], got.dtype, op, {}, [])
+        return self._call(given, slices(got, 1)[0], got.dtype, op, {}, [])
 
     def _call(
         self,
@@ -89,11 +88,15 @@ class Exchange:
         hearers: list[int],
     ) -> Steps:
         if self.handle is None:
-            # This is every rank's first call.
-            handle, request = self._ranks.handle.Idup()
-            yield from self._ranks.end([request], handle)
-            self.handle = handle
-        yield from _Call(self, given, own, dtype, op).run(results, hearers)
+            return self._first_call(given, own, dtype, op, results, hearers)
+        return _Call(self, given, own, dtype, op).run(results, hearers)
+
+    def _first_call(self, given: list[Any], own: Any, dtype: Any, op: str, *others: Any) -> Steps:
+        """Every rank's first call."""
+        handle, request = self._ranks.handle.Idup()
+        yield from self._ranks.end([request], handle)
+        self.handle = handle
+        yield from _Call(self, given, own, dtype, op).run(*others)
 
     def take(self, count: int, width: int) -> list[Any]:
         """Memory for `count` chunks, kept from call to call."""

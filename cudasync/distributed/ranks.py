@@ -56,8 +56,10 @@ class Ranks:
     def all_reduce(self, sent: Any, got: Any, op: str) -> Steps:
         """`sent` may be `got`."""
         if self._is_long(got):
-            yield from self._exchange.all_reduce(sent, got, op)
-            return
+            return self._exchange.all_reduce(sent, got, op)
+        return self._all_reduce(sent, got, op)
+
+    def _all_reduce(self, sent: Any, got: Any, op: str) -> Steps:
         MPI = library()
         first = MPI.IN_PLACE if sent is got else as_numbers(sent)
         request = self.handle.Iallreduce(first, as_numbers(got), reduction(op))
