@@ -110,7 +110,8 @@ def push(
         )
     finally:
         place.is_looked_after = False
-    if not is_delayed and place.is_put_off:
+    # A wait of another thread may have come between note and push: it has seen no delayed ring.
+    if place.is_put_off and not (is_delayed and place in FRESH):
         place.ring()
     return op
 

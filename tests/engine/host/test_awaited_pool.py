@@ -172,6 +172,25 @@ def test_after_a_late_wait_no_push_is_put_off(unwatched, monkeypatch):
     assert came.wait(PATIENCE_S)
 
 
+def test_a_wait_of_another_thread_during_the_push_does_not_lose_the_ring(unwatched, monkeypatch):
+    rig = unwatched
+    push = awaited_pool.general_push.push
+
+    def beside_a_wait(*args, **options):
+        # Its wait is over before this push delays its ring.
+        waiter = threading.Thread(target=rig.engine.waitall, args=[PATIENCE_S])
+        waiter.start()
+        waiter.join(PATIENCE_S)
+        return push(*args, **options)
+
+    rig.learn()
+    assert comes_true(lambda: rig.pool.bell.has_sleeper and rig.pool.is_silent())
+    monkeypatch.setattr(awaited_pool.general_push, "push", beside_a_wait)
+    op = rig.push()
+    assert comes_true(lambda: op.finished)
+    assert rig.ran != [get_ident()]
+
+
 def naps_before(rig, monkeypatch, is_awake):
     """The naps of a waiter before it runs an op, beside a pool with a ring for a worker that is not
     awake yet; at the end of a nap `is_awake(number of naps)` tells whether it is."""
