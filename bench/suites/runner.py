@@ -1,7 +1,8 @@
 """Runs a foreign test-suite, one process for each module: the common part of such benches.
 
-If a process dies or misses its deadline, its current test has failed. The module goes on behind
-that test in another process.
+If a process dies, its current test has failed, and the module goes on behind that test in another
+process. If a process misses its deadline, the next one begins with the current test, and only a
+test that takes all of a process's time has failed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def parser(description: str) -> argparse.ArgumentParser:
         type=int,
         default=300,
         metavar="S",
-        help="the deadline of a process in seconds of processor time (300)",
+        help="the deadline of a process in seconds of processor time; the next goes on (300)",
     )
     made.add_argument(
         "--json", metavar="FILE", help="keep the outcome of each test; a --part updates its part"
@@ -150,16 +151,19 @@ def run_module(
             findings += findings_in(module, ended.said)
             lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
             events = [json.loads(line) for line in lines]
-            under_way = ""
+            under_way, ended_here = "", 0
             for event in events:
                 if "begun" in event:
                     under_way = str(event["begun"])
                 elif "outcome" in event:
                     outcomes[str(event["test"])] = event
-                    under_way = ""
+                    under_way, ended_here = "", ended_here + 1
             if any("over" in event for event in events):
                 return [*outcomes.values(), *findings]
             if any("again" in event for event in events):
+                continue
+            if ended.is_late and under_way and ended_here:
+                # The tests before it took the time: it has the next process to itself.
                 continue
             lost = under_way or module
             outcomes[lost] = {"test": lost, "outcome": "lost", "reason": end}
@@ -184,9 +188,15 @@ class Ended:
         self.said = said.strip()
         self._deadline_s = deadline_s
 
+    @property
+    def is_late(self) -> bool:
+        """True if the deadline ended it."""
+        return self.status is None
+
     def in_words(self) -> str:
-        if self.status is None:
+        if self.is_late:
             return f"not done in {self._deadline_s:.0f} s"
+        assert self.status is not None
         if self.status < 0:
             return f"ended by {signal.Signals(-self.status).name}"
         lines = self.said.splitlines()

@@ -67,6 +67,37 @@ def test_a_deadline_is_processor_time(tmp_path):
     assert runner.limited([sys.executable, "-c", done], tmp_path, 1, {}) == (0, "done\n")
 
 
+LATE = """
+import json, sys
+
+module, record, *finished = sys.argv[1:]
+for name in ("quick", "in the middle", "endless", "last"):
+    if name in finished:
+        continue
+    with open(record, "a") as out:
+        print(json.dumps({"begun": name}), file=out)
+    while name == "endless" or (name == "in the middle" and "quick" not in finished):
+        pass
+    with open(record, "a") as out:
+        print(json.dumps({"test": name, "outcome": "passed"}), file=out)
+with open(record, "a") as out:
+    print(json.dumps({"over": True}), file=out)
+"""
+
+
+def test_only_a_test_that_takes_a_whole_process_has_missed_the_deadline(tmp_path):
+    child = tmp_path / "child.py"
+    child.write_text(LATE)
+    outcomes = runner.run_module(child, "module", 1, through=())
+    assert [(each["test"], each["outcome"]) for each in outcomes] == [
+        ("quick", "passed"),
+        ("in the middle", "passed"),
+        ("endless", "lost"),
+        ("last", "passed"),
+    ]
+    assert outcomes[2]["reason"] == "not done in 1 s"
+
+
 def test_findings_are_kept_without_the_folders_of_a_machine():
     said = f"""before
 cudasync check: race: two writes
