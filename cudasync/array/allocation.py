@@ -20,6 +20,7 @@ from cudasync.atomic import Inbox
 from cudasync.driver import Device, DeviceBuffer
 from cudasync.driver.interchange.dlpack_export import has_loans, reclaim
 from cudasync.driver.interchange.protocols import DLPACK_CUDA
+from cudasync.driver.memory.peer_access import is_open_to_peers
 from cudasync.engine import engine
 from cudasync.engine.frames import without_frames
 from cudasync.engine.hazards.interval_map import Region
@@ -89,7 +90,7 @@ class Memory(Protocol):
 class Allocation:
     """Bytes on a device that live until the last array that uses them is gone."""
 
-    __slots__ = ("__weakref__", "buffer", "handed", "life", "region")
+    __slots__ = ("__weakref__", "_is_open", "buffer", "handed", "life", "region")
 
     region: Region
 
@@ -100,6 +101,14 @@ class Allocation:
             device, size_bytes, partial(_allocate, owner, device, size_bytes, self), reap
         )
         self.life = self.buffer.life
+        self._is_open: bool | None = None
+
+    @property
+    def is_open_to_peers(self) -> bool:
+        """See `driver.memory.peer_access`. The driver is asked once."""
+        if self._is_open is None:
+            self._is_open = is_open_to_peers(self.buffer.ptr, self.device)
+        return self._is_open
 
     @property
     def device(self) -> Device:

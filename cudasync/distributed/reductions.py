@@ -69,14 +69,19 @@ def can_read(out: Any, x: Any) -> bool:
     Another device's memory is read by peer access, which this enables, if cudasync allocated it.
     Passes over a graph move computations to other devices, so recorded ones never do this.
     """
+    if any(step % x.dtype.itemsize for step in x.strides):
+        # No kernel reads such elements.
+        return False
     if x.device == out.device:
         return True
+    memory = x._allocation
     return (
         isinstance(x.device, Device)
         and isinstance(out.device, Device)
-        and isinstance(x._allocation, (Allocation, Block))
+        and isinstance(memory, (Allocation, Block))
         and not isinstance(engine(), Recorder)
         and gets_peer_access(out.device, x.device)
+        and memory.is_open_to_peers
     )
 
 

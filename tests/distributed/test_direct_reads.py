@@ -73,6 +73,41 @@ def test_memory_of_other_libraries_is_copied(comm):
     assert [each.numpy().tolist() for each in x] == [[8] * LONG] * 2
 
 
+def test_memory_of_a_pool_without_access_is_copied():
+    body = """
+        import numpy as np, cudasync as cs
+        from cuda.bindings import driver as d
+        comm = cs.distributed.init("local", devices=[0, 1])
+        def reduced():
+            x = comm.each(lambda r, device: cs.array(np.ones(30000, np.int32), device=device))
+            comm.all_reduce(x).wait()
+            return [int(each.numpy().sum()) for each in x]
+        print(reduced())
+        for ordinal in (0, 1):
+            cs.Device(ordinal).use()
+            props = d.CUmemPoolProps()
+            props.allocType = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+            props.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            props.location.id = ordinal
+            code, pool = d.cuMemPoolCreate(props)
+            assert code == 0 and d.cuDeviceSetMemPool(ordinal, pool)[0] == 0
+        print(reduced())
+        """
+    environment = {"CUDASYNC_SOFTGPU_DEVICES": "2", "CUDASYNC_DEVICE": "soft"}
+    done = run_warm(textwrap.dedent(body), 60, **environment)
+    assert done.out == "[60000, 60000]\n" * 2, done.err
+
+
+@pytest.mark.parametrize("places", [[0, 1], [0, 0]])
+def test_elements_that_no_kernel_reads_are_copied(places):
+    with cs.distributed.init("local", devices=[each % cs.device_count() for each in places]) as c:
+        x = ones(c, 11)
+        odd = cs.array(np.zeros((11, 6), np.uint8), device=c.devices[1])[:, :4].view(np.int32)
+        out = ones(c, 11)
+        c.all_reduce([x[0], odd[:, 0]], out)
+        assert [each.numpy().tolist() for each in out] == [[1] * 11] * 2
+
+
 def test_a_recorded_reduction_copies(comm):
     x = ones(comm, LONG)
     with cs.graph() as graph:

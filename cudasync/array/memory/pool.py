@@ -61,6 +61,10 @@ class Block:
         return self._taken.only_device
 
     @property
+    def is_open_to_peers(self) -> bool:
+        return self._taken.is_open_to_peers
+
+    @property
     def life(self) -> Life | None:
         return self._taken.life
 

@@ -13,13 +13,12 @@ if TYPE_CHECKING:
     from cudasync.driver.device import Device
 
 _ALREADY_ENABLED = 704
-_TOO_MANY_PEERS = 711
 
 # Pairs of the lives of both contexts: a reset ends the access.
 _enabled: set[tuple[object, object]] = set()
 
-# Pairs of lives for which the driver had no room: it limits the peers of a device.
-_without_room: set[tuple[object, object]] = set()
+# Pairs of lives for which the driver refused: it limits the peers of a device.
+_refused: set[tuple[object, object]] = set()
 
 # By ordinals: the answer depends on the machine alone.
 _answers: dict[tuple[int, int], bool] = {}
@@ -60,7 +59,7 @@ def enable_peer_access(device: Device, other: Device) -> None:
         raise failure(code, "cuCtxEnablePeerAccess")
     if other.attribute("MEMORY_POOLS_SUPPORTED"):
         # Memory of pools has separate access rights.
-        pool = check(driver.cuDeviceGetDefaultMemPool(other.ordinal), "cuDeviceGetDefaultMemPool")
+        pool = _default_pool(other)
         access = driver.CUmemAccessDesc()
         access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         access.location.id = device.ordinal
@@ -70,17 +69,36 @@ def enable_peer_access(device: Device, other: Device) -> None:
 
 
 def gets_peer_access(device: Device, other: Device) -> bool:
-    """Enable peer access as `enable_peer_access` does; False if the machine does not support it."""
+    """Enable peer access as `enable_peer_access` does; False if that is not possible."""
     key = (device.context.token, other.context.token)
     if key in _enabled:
         return True
-    if key in _without_room or not can_access_peer(device, other):
+    if key in _refused or not can_access_peer(device, other):
         return False
     try:
         enable_peer_access(device, other)
     except CudaError as error:
-        if error.code != _TOO_MANY_PEERS:
+        if error.sticky:
             raise
-        _without_room.add(key)
+        _refused.add(key)
         return False
     return True
+
+
+def is_open_to_peers(ptr: int, device: Device) -> bool:
+    """True for memory of `device` that peers can use once they have access to the device.
+
+    Memory of a pool has the rights of its pool, and peers get access to the default pool alone.
+    (cuPointerGetAttribute)
+    """
+    if not device.attribute("MEMORY_POOLS_SUPPORTED"):
+        return True
+    device.context.enter()
+    handle = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
+    pool = int(check(driver.cuPointerGetAttribute(handle, ptr), "cuPointerGetAttribute"))
+    return pool in (0, int(_default_pool(device)))
+
+
+def _default_pool(device: Device) -> driver.CUmemoryPool:
+    answer = driver.cuDeviceGetDefaultMemPool(device.ordinal)
+    return check(answer, "cuDeviceGetDefaultMemPool")

@@ -15,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import general_push
@@ -122,20 +123,27 @@ def run_awaited(op: Op, *, may_run: bool) -> bool:
 
     Delayed rings for ops that are not run here are given now.
     """
-    fresh = dict(FRESH)
-    FRESH.clear()
-    if may_run and COMBINER.unplanned <= FEW:
-        if (own := _pool_of(op)) is not None:
-            _run_up_to(op, own, is_soon=_is_soon(fresh.get(own)))
-        elif isinstance(op, DataFence):
-            _plan(op, list(fresh))
-            gate = None if op._node is None else op._node.gate
-            for each in () if gate is None else gate.before:
-                if (own := _pool_of(each)) is not None:
-                    _run_up_to(each, own, is_soon=_is_soon(fresh.get(own)))
-    for pool in fresh:
-        if pool.is_put_off:
-            pool.ring()
+    fresh: dict[AwaitedPool, float] = {}
+    # One by one: a push that finds its pool here leaves the ring to a wait that takes the pool.
+    with suppress(KeyError):
+        for _ in range(len(FRESH)):
+            pool, since = FRESH.popitem()
+            fresh[pool] = since
+    try:
+        if may_run and COMBINER.unplanned <= FEW:
+            if (own := _pool_of(op)) is not None:
+                _run_up_to(op, own, is_soon=_is_soon(fresh.get(own)))
+            elif isinstance(op, DataFence):
+                _plan(op, list(fresh))
+                gate = None if op._node is None else op._node.gate
+                for each in () if gate is None else gate.before:
+                    if (own := _pool_of(each)) is not None:
+                        _run_up_to(each, own, is_soon=_is_soon(fresh.get(own)))
+    finally:
+        # Also after Ctrl-C.
+        for pool in fresh:
+            if pool.is_put_off:
+                pool.ring()
     return op.finished
 
 
@@ -168,13 +176,15 @@ def _run_up_to(op: Op, pool: AwaitedPool, *, is_soon: bool) -> None:
         pool.places.clear()
     while not op.finished:
         _plan(op, [pool])
+        if pool.heap:
+            # Before an op is taken: Ctrl-C may come, and a taken op would be lost.
+            _give_way(op._engine, pool)
         ready = pool.take()
         if ready is None:
             pool.places.pop((op._code, op._at), None)
             return
         pool.is_put_off = False
         place = ready._code, ready._at
-        _give_way(op._engine, pool)
         _run(ready, pool)
         if is_soon:
             if len(pool.places) >= MOST_PLACES:

@@ -191,22 +191,29 @@ def test_a_wait_of_another_thread_during_the_push_does_not_lose_the_ring(unwatch
     assert rig.ran != [get_ident()]
 
 
-def naps_before(rig, monkeypatch, is_awake):
-    """The naps of a waiter before it runs an op, beside a pool with a ring for a worker that is not
-    awake yet; at the end of a nap `is_awake(number of naps)` tells whether it is."""
-    naps = []
-
-    def nap(seconds):
-        naps.append(seconds)
-        if is_awake(len(naps)):
-            bell.sleep(0)
-
+def beside_a_rung_worker(rig, monkeypatch, nap):
+    """An op with a delayed ring, beside a pool with a ring for a worker that is not awake yet, and
+    that worker's bell. `nap` is called in place of the waiter's sleep."""
     bell = Bell()
     with_pool(rig.engine, "other", 1)
     monkeypatch.setattr(rig.engine._pools["other"], "is_silent", bell.is_silent)
     op, _ = rig.put_off()
-    monkeypatch.setattr(awaited_pool.time, "sleep", nap)
     bell.ring()
+    monkeypatch.setattr(awaited_pool.time, "sleep", lambda seconds: nap(bell))
+    return op
+
+
+def naps_before(rig, monkeypatch, is_awake):
+    """The naps of a waiter before it runs such an op. At the end of each, `is_awake(their number)`
+    tells whether the worker has woken up."""
+    naps = []
+
+    def nap(bell):
+        naps.append(bell)
+        if is_awake(len(naps)):
+            bell.sleep(0)
+
+    op = beside_a_rung_worker(rig, monkeypatch, nap)
     op.wait()
     assert op.finished
     return len(naps)
@@ -219,6 +226,18 @@ def test_before_an_op_a_waiter_lets_rung_workers_wake_up(unwatched, monkeypatch)
 def test_it_gives_up_on_a_worker_that_does_not_come(unwatched, monkeypatch):
     found = naps_before(unwatched, monkeypatch, lambda naps: False)
     assert found == awaited_pool.MOST_NAPS
+
+
+def test_ctrl_c_during_a_nap_leaves_the_op_to_the_worker(unwatched, monkeypatch):
+    def interrupt(bell):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    op = beside_a_rung_worker(unwatched, monkeypatch, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        op.wait()
+    assert comes_true(lambda: op.finished)
+    unwatched.push().wait(PATIENCE_S)
 
 
 def test_it_does_not_nap_where_nobody_was_rung_for(unwatched, monkeypatch):

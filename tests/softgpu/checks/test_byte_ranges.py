@@ -93,6 +93,10 @@ def raise_unless_alike(drawn):
             histories[byte] = shadows._after(touch, writes, reads)
         found = list(shadow.take(touch, ByteRanges.of(pairs)))
         assert {other for other, _, _ in found} == set(racing)
+        # A report names the lowest bytes.
+        assert [low for _, low, _ in found] == sorted(low for _, low, _ in found)
+        for other, racing_bytes in racing.items():
+            assert min(low for each, low, _ in found if each is other) == min(racing_bytes)
         for other, low, high in found:
             assert low < high
             assert set(range(low, high)) <= racing[other]
@@ -110,7 +114,7 @@ def test_shadow_memory_has_the_history_of_each_byte(drawn):
 @given(DRAWN)
 def test_it_forgets_histories_that_no_byte_has(drawn):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shadows, "_MOST_STATES", -100)
+        patched.setattr(shadows, "_LEAST_STATES", 0)
         raise_unless_alike(drawn)
 
 

@@ -250,6 +250,7 @@ MAKES = {
 
 @pytest.mark.parametrize("what", MAKES)
 def test_what_is_never_ended_is_a_leak(what):
+    cs.Device(0).use()
     make, end = MAKES[what]
     if "object" in what:
         _lasting_array()

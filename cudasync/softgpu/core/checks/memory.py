@@ -172,7 +172,11 @@ class CheckedMemory:
         """
         touched = copy.touched()
         sources, targets = touched.reads, touched.writes
-        pairs = zip(targets, sources, strict=True) if len(targets) == len(sources) else ()
+        pairs: Iterable[tuple[tuple[int, int], tuple[int, int]]] = ()
+        if len(targets) == len(sources) and any(
+            self._holes(*each) for each in self._pieces(ByteRanges.of(sources))
+        ):
+            pairs = zip(targets, sources, strict=True)
         holes = [
             (low - source[0] + target[0], high - source[0] + target[0])
             for target, source in pairs

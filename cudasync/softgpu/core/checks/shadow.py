@@ -9,6 +9,7 @@ with each other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     State: TypeAlias = tuple[tuple["Touch", ...], tuple["Touch", ...]]
 
 # With fewer histories, unused ones are kept.
-_MOST_STATES = 64
+_LEAST_STATES = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -60,10 +61,14 @@ class Shadow:
         self._numbers: NDArray[np.int32] = np.zeros(1, np.int32)
         self._table: list[State] = [((), ())]
         self._places: dict[State, int] = {((), ()): 0}
+        # From this length of the table on, unused histories are dropped.
+        self._most = _LEAST_STATES
 
     def take(self, touch: Touch, ranges: ByteRanges) -> Iterator[tuple[Touch, int, int]]:
-        """Note an access. Yield each earlier access that it races with, once for each history, and
-        the first bytes of both."""
+        """Note an access. Yield each earlier access that it races with, and their first bytes.
+
+        An earlier access comes once for each history that it is in, by address.
+        """
         if not len(ranges):
             return
         low, high = self._span(ranges)
@@ -78,13 +83,15 @@ class Shadow:
         bounds, numbers, is_touched = self._cut(low, high, ranges)
         touched = numbers[is_touched]
         lookup = np.empty(len(self._table), np.int32)
+        found: list[tuple[int, list[Touch]]] = []
         for number in np.flatnonzero(np.bincount(touched)).tolist():
             racing, lookup[number] = self._taken(touch, number)
             if racing:
-                first = int(np.argmax(is_touched & (numbers == number)))
-                is_last = first + 1 == len(bounds)
-                end = self._end_of(high) if is_last else int(bounds[first + 1])
-                yield from ((other, int(bounds[first]), end) for other in racing)
+                found.append((int(np.argmax(is_touched & (numbers == number))), racing))
+        for first, racing in sorted(found, key=itemgetter(0)):
+            is_last = first + 1 == len(bounds)
+            end = self._end_of(high) if is_last else int(bounds[first + 1])
+            yield from ((other, int(bounds[first]), end) for other in racing)
         numbers[is_touched] = lookup[touched]
         # Ranges between which nothing differs any more are one.
         is_kept = np.concatenate(([True], numbers[1:] != numbers[:-1]))
@@ -138,12 +145,15 @@ class Shadow:
 
     def _forget(self) -> None:
         """Drop the histories that no range has, once they may be most of the table."""
-        if len(self._table) <= _MOST_STATES + 2 * len(self._starts):
+        if len(self._table) <= self._most:
             return
-        used, numbers = np.unique(self._numbers, return_inverse=True)
-        self._numbers = numbers.astype(np.int32)
+        used = np.flatnonzero(np.bincount(self._numbers))
+        lookup = np.empty(len(self._table), np.int32)
+        lookup[used] = np.arange(len(used))
+        self._numbers = lookup[self._numbers]
         self._table = [self._table[number] for number in used.tolist()]
         self._places = {state: number for number, state in enumerate(self._table)}
+        self._most = _LEAST_STATES + 2 * len(used)
 
 
 def _after(touch: Touch, writes: tuple[Touch, ...], reads: tuple[Touch, ...]) -> State:
