@@ -31,7 +31,7 @@ CHILD = ROOT / "bench" / "suites" / "warp_recorded.py"
 PREFIX = "warp.tests."
 # Objects that Warp's C++ code allocates.
 _NATIVE = re.compile(
-    r"wp\.(?:Mesh|Bvh|HashGrid|Volume|MarchingCubes|Texture\w*|fabricarray)\(|\.volume_by_\w+"
+    r"wp\.(?:Mesh|Bvh|HashGrid|Volume|MarchingCubes|Texture\w*|fabricarray)[.(]|\.volume_by_\w+"
     # A lookup in a geometry builds a tree.
     r"|fem\.lookup\(|build_bvh"
 )
