@@ -30,7 +30,7 @@ from cudasync.engine.op import OpKind, claim
 from cudasync.engine.op_classes import DataFence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import CodeType
 
     from cudasync.engine.engine import Engine
@@ -131,20 +131,29 @@ def run_awaited(op: Op, *, may_run: bool) -> bool:
             fresh[pool] = since
     try:
         if may_run and COMBINER.unplanned <= FEW:
-            if (own := _pool_of(op)) is not None:
-                _run_up_to(op, own, is_soon=_is_soon(fresh.get(own)))
-            elif isinstance(op, DataFence):
-                _plan(op, list(fresh))
-                gate = None if op._node is None else op._node.gate
-                for each in () if gate is None else gate.before:
-                    if (own := _pool_of(each)) is not None:
-                        _run_up_to(each, own, is_soon=_is_soon(fresh.get(own)))
+            _run_here(op, fresh)
     finally:
         # Also after Ctrl-C.
-        for pool in fresh:
-            if pool.is_put_off:
-                pool.ring()
+        _give_delayed_rings(fresh)
     return op.finished
+
+
+def _run_here(op: Op, fresh: dict[AwaitedPool, float]) -> None:
+    """Run `op`, or the ops that a fence waits for, if they are of such pools."""
+    awaited: Sequence[Op] = (op,)
+    if isinstance(op, DataFence):
+        _plan(op, list(fresh))
+        gate = None if op._node is None else op._node.gate
+        awaited = () if gate is None else gate.before
+    for each in awaited:
+        if (own := _pool_of(each)) is not None:
+            _run_up_to(each, own, is_soon=_is_soon(fresh.get(own)))
+
+
+def _give_delayed_rings(pools: Iterable[AwaitedPool]) -> None:
+    for pool in pools:
+        if pool.is_put_off:
+            pool.ring()
 
 
 def _plan(op: Op, pools: list[AwaitedPool]) -> None:

@@ -192,14 +192,16 @@ def test_a_wait_of_another_thread_during_the_push_does_not_lose_the_ring(unwatch
 
 
 def beside_a_rung_worker(rig, monkeypatch, nap):
-    """An op with a delayed ring, beside a pool with a ring for a worker that is not awake yet, and
-    that worker's bell. `nap` is called in place of the waiter's sleep."""
-    bell = Bell()
+    """An op with a delayed ring, beside a pool with a ring for a worker that is not awake yet.
+
+    `nap()` is called in place of the waiter's sleep: the worker is awake behind it if it is true.
+    """
+    awake = [True]
     with_pool(rig.engine, "other", 1)
-    monkeypatch.setattr(rig.engine._pools["other"], "is_silent", bell.is_silent)
+    monkeypatch.setattr(rig.engine._pools["other"], "is_silent", lambda: awake[-1])
     op, _ = rig.put_off()
-    bell.ring()
-    monkeypatch.setattr(awaited_pool.time, "sleep", lambda seconds: nap(bell))
+    awake.append(False)
+    monkeypatch.setattr(awaited_pool.time, "sleep", lambda seconds: awake.append(nap()))
     return op
 
 
@@ -208,10 +210,9 @@ def naps_before(rig, monkeypatch, is_awake):
     tells whether the worker has woken up."""
     naps = []
 
-    def nap(bell):
-        naps.append(bell)
-        if is_awake(len(naps)):
-            bell.sleep(0)
+    def nap():
+        naps.append(None)
+        return is_awake(len(naps))
 
     op = beside_a_rung_worker(rig, monkeypatch, nap)
     op.wait()
@@ -229,7 +230,7 @@ def test_it_gives_up_on_a_worker_that_does_not_come(unwatched, monkeypatch):
 
 
 def test_ctrl_c_during_a_nap_leaves_the_op_to_the_worker(unwatched, monkeypatch):
-    def interrupt(bell):
+    def interrupt():
         monkeypatch.undo()
         raise KeyboardInterrupt
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.abi.marshalling.pointers import get_text, need
 from cudasync.softgpu.abi.stub.registry import export
-from cudasync.softgpu.core.checks.session import Check
 from cudasync.softgpu.core.driver_types.result_codes import (
     INVALID_VALUE,
     NOT_PERMITTED,
@@ -28,6 +27,7 @@ from cudasync.softgpu.core.driver_types.result_codes import (
 )
 
 if TYPE_CHECKING:
+    from cudasync.softgpu.core.checks.session import Check
     from cudasync.softgpu.core.machine import Machine
 
 
@@ -40,6 +40,9 @@ def _check(machine: Machine) -> Check:
 @export("cudasyncSanitizeBegin", signature="char const *")
 def cudasync_sanitize_begin(machine: Machine, settings: int) -> None:
     need(settings)
+    # NumPy loads with it, as slowly as the whole driver.
+    from cudasync.softgpu.core.checks.session import Check
+
     machine.check_under_way = Check(machine, **json.loads(get_text(settings)))
 
 

@@ -8,12 +8,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.checks.findings import lines_of
-from cudasync.softgpu.core.checks.session import Check
 from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from cudasync.softgpu.core.checks.session import Check
     from cudasync.softgpu.core.machine import Machine
 
 
@@ -21,6 +21,9 @@ def start_from_process(
     machine: Machine, kinds: Iterable[str], *, most: int, suppressions: str
 ) -> None:
     """Check from now on. DriverFailure for unknown kinds and invalid suppressions."""
+    # NumPy loads with it, as slowly as the whole driver.
+    from cudasync.softgpu.core.checks.session import Check
+
     check = Check(
         machine,
         [kind.strip() for kind in kinds],
