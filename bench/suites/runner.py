@@ -151,18 +151,18 @@ def run_module(
             findings += findings_in(module, ended.said)
             lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
             events = [json.loads(line) for line in lines]
-            under_way, ended_here = "", 0
+            under_way, has_outcomes = "", False
             for event in events:
                 if "begun" in event:
                     under_way = str(event["begun"])
                 elif "outcome" in event:
                     outcomes[str(event["test"])] = event
-                    under_way, ended_here = "", ended_here + 1
+                    under_way, has_outcomes = "", True
             if any("over" in event for event in events):
                 return [*outcomes.values(), *findings]
             if any("again" in event for event in events):
                 continue
-            if ended.is_late and under_way and ended_here:
+            if ended.status is None and under_way and has_outcomes:
                 # The tests before it took the time: it has the next process to itself.
                 continue
             lost = under_way or module
@@ -188,15 +188,9 @@ class Ended:
         self.said = said.strip()
         self._deadline_s = deadline_s
 
-    @property
-    def is_late(self) -> bool:
-        """True if the deadline ended it."""
-        return self.status is None
-
     def in_words(self) -> str:
-        if self.is_late:
+        if self.status is None:
             return f"not done in {self._deadline_s:.0f} s"
-        assert self.status is not None
         if self.status < 0:
             return f"ended by {signal.Signals(-self.status).name}"
         lines = self.said.splitlines()

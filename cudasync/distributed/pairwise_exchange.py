@@ -91,12 +91,20 @@ class Exchange:
             return self._first_call(given, own, dtype, op, results, hearers)
         return _Call(self, given, own, dtype, op).run(results, hearers)
 
-    def _first_call(self, given: list[Any], own: Any, dtype: Any, op: str, *others: Any) -> Steps:
-        """Every rank's first call."""
+    def _first_call(
+        self,
+        given: list[Any],
+        own: Any,
+        dtype: np.dtype[Any],
+        op: str,
+        results: dict[int, Any],
+        hearers: list[int],
+    ) -> Steps:
+        """Every rank's first call makes the communicator of these messages."""
         handle, request = self._ranks.handle.Idup()
         yield from self._ranks.end([request], handle)
         self.handle = handle
-        yield from _Call(self, given, own, dtype, op).run(*others)
+        yield from _Call(self, given, own, dtype, op).run(results, hearers)
 
     def take(self, count: int, width: int) -> list[Any]:
         """Memory for `count` chunks, kept from call to call."""

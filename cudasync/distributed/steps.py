@@ -28,7 +28,7 @@ def move(target: Any, source: Any, name: str, priority: int) -> None:
         copy(target, source, name=name, priority=priority)
 
 
-def met(
+def brought(
     x: Any, own: Any, target: Any, aside: Callable[[], Any], op: str, priority: int
 ) -> tuple[Any, Any]:
     """Another rank's `x`, where the rank of `own` can read it, and where the combination goes:
@@ -66,7 +66,7 @@ class Partial:
         own = self.at[number]
         is_last = number == len(self.at) - 1
         rank = (self.first + number) % len(self.at)
-        arrived, self.now = met(
+        arrived, self.now = brought(
             self.now,
             own,
             self.target if is_last else None,
@@ -135,7 +135,7 @@ def tree_reduce(
     while distance < len(now):
         for low in range(0, len(now) - distance, 2 * distance):
             target_now = target if 2 * distance >= len(now) and low == 0 else None
-            arrived, into = met(
+            arrived, into = brought(
                 now[low + distance],
                 at[low],
                 target_now,

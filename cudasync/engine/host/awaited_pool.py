@@ -42,7 +42,7 @@ MOST_PLACES = 256
 FEW = 16
 # Longer than a few pushes take, and too short for anything that is worth overlapping.
 SOON_S = 0.0003
-# A nap takes 60 us more.
+# The system makes 95 us of a nap (median of 2,000).
 NAP_S, MOST_NAPS = 20e-6, 3
 # Pools with pushes since the last wait of any thread, and the time of the first of these pushes.
 FRESH: dict[AwaitedPool, float] = {}

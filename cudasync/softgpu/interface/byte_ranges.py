@@ -1,7 +1,8 @@
 """Cellar. Ranges of bytes, many at once: sorted, disjoint and not empty, as two arrays.
 
-A kernel that scatters leaves millions of short ranges, too many for a Python object each. Only
-checks and explorations import this module, because NumPy loads as slowly as the whole driver.
+A kernel that scatters leaves millions of short ranges, too many for a Python object each. This
+module is imported where records of accesses are read, and never at the start: NumPy loads as slowly
+as the whole driver.
 """
 
 from __future__ import annotations
