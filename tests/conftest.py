@@ -13,20 +13,18 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
 
 import pytest
 from helpers.lowering import kept_code
+from helpers.repository import recorded_times
 from hypothesis import HealthCheck, Phase, settings
 
 # The software GPU has as many devices as this says. Test programs use three.
 os.environ.setdefault("CUDASYNC_SOFTGPU_DEVICES", "3")
 SCHEDULER = os.environ.get("CUDASYNC_SOFTGPU_SCHEDULER", "fifo")
-# The tests find no code that another run compiled, and keep no code in the user's folders.
+# The tests keep no code in the user's folders, and find none there.
 kept_code.keep_nothing()
 
 settings.register_profile("plain", deadline=None, max_examples=10)
@@ -72,20 +70,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # would inherit this.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    _a_run_compiles_once(config)
-
-
-def _a_run_compiles_once(config: pytest.Config) -> None:
-    """This includes the processes of the run, processes that tests start, and processes that have
-    forgotten a kernel."""
-    if not (kept_code.IS_INSIDE_A_TEST or kept_code.IS_ONE_OF_SEVERAL):
-        folder = tempfile.TemporaryDirectory(prefix="cudasync-tests-", ignore_cleanup_errors=True)
-        config.add_cleanup(folder.cleanup)
-        # Code is kept in no folder that others may write to, whatever the umask.
-        (Path(folder.name) / "code").mkdir(mode=0o700)
-        kept = kept_code.kept_in(Path(folder.name) / "code")
-        kept.__enter__()
-        config.add_cleanup(partial(kept.__exit__, None, None, None))
+    if config.getoption("--record-times"):
+        config.pluginmanager.register(recorded_times.Recorder())
+    kept_code.keep(config)
     # A process that only starts others would pass this on, and they would find an empty folder.
     if not config.getoption("numprocesses", None):
         kept_code.keep_bytecode()
@@ -112,6 +99,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="run the tests marked slow, too")
     parser.addoption("--all-cases", action="store_true", help="run all cases of sampled tests")
+    parser.addoption(
+        "--record-times", action="store_true", help="write tests/recorded_times.json at the end"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

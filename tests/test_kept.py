@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from helpers.lowering import kept_code
@@ -116,16 +120,47 @@ def test_the_tests_keep_nothing_in_the_folder_of_whoever_runs_them(monkeypatch):
     assert "CUDASYNC_SOFTGPU_CACHE" in (ROOT / "cudasync/softgpu/jit/DESIGN.md").read_text()
 
 
-def test_what_the_tests_keep_is_found_while_they_run_and_gone_afterwards(tmp_path, monkeypatch):
+PROBE = """
+import os
+from cudasync import kept
+
+code = kept.KeptCode("softgpu")
+
+def test_probe():
+    print("found", code.find("name"), "in", code.folder())
+    code.keep("name", b"code")
+"""
+
+
+def runs_of_a_probe(folder, *options):
+    """What two runs of a test find, with this checkout's conftest and these options."""
+    (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (folder / "test_probe.py").write_text(PROBE)
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    left = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", kept.VARIABLE)
+    environment = {name: value for name, value in os.environ.items() if name not in left}
+    command = [sys.executable, "-m", "pytest", "-s", "-q", "--rootdir", folder, *options, folder]
+    for _ in range(2):
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**environment, "PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        yield re.search("found (.*) in (.*)", done.stdout).groups()
+
+
+def test_the_next_run_finds_the_code_that_a_run_keeps(tmp_path):
     assert kept_code.VARIABLE == kept.VARIABLE
-    monkeypatch.setenv(kept.VARIABLE, "0")
-    with kept_code.kept_in(tmp_path):
-        code.keep("name", b"code")
-        assert code.find("name") == b"code"
-    assert code.find("name") is None
-    assert not tmp_path.exists()
+    (first, _), (second, where) = runs_of_a_probe(tmp_path)
+    assert (first, second) == ("None", repr(b"code"))
+    assert Path(where).is_relative_to(tmp_path / ".pytest_cache")
+    assert Path(where).stat().st_mode & 0o777 == 0o700
 
 
-def test_the_tests_find_nothing_that_was_kept_before_they_began(folder):
-    with pytest.raises(AssertionError, match="not empty"), kept_code.kept_in(folder):
-        pass
+@pytest.mark.parametrize("option", ["-pno:cacheprovider", "--cache-clear"])
+def test_a_run_without_the_cache_finds_nothing(tmp_path, option):
+    assert [found for found, _ in runs_of_a_probe(tmp_path, option)] == ["None", "None"]

@@ -1,18 +1,19 @@
-"""Code that is kept while the tests run, and no longer: of kernels, and of Python's modules.
+"""Code that the tests keep: of kernels, and of Python's modules.
 
-Many tests, and the processes that they start, run the same kernels. A run finds only code that it
-has made itself: its folder is new and empty, and is deleted when the run ends. The processes of a
-run share it.
+Many tests, and the processes that they start, run the same kernels. They are compiled once, and the
+next runs find them: the folder is pytest's cache, which `pytest --cache-clear` empties. A file's
+name is a hash of the compiler's own files, too, so a change in the compiler finds nothing.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import tempfile
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 VARIABLE = "CUDASYNC_SOFTGPU_CACHE"
 # pytest sets this variable, and processes that a test starts inherit it.
@@ -28,17 +29,25 @@ def keep_nothing() -> None:
         os.environ[VARIABLE] = "0"
 
 
-@contextmanager
-def kept_in(folder: Path) -> Iterator[None]:
-    """Keep code in this new folder, and delete the folder at the end."""
-    assert not list(folder.iterdir()), f"{folder} is not empty"
-    before = os.environ[VARIABLE]
-    os.environ[VARIABLE] = str(folder)
-    try:
-        yield
-    finally:
-        os.environ[VARIABLE] = before
-        shutil.rmtree(folder, ignore_errors=True)
+def keep(config: pytest.Config) -> None:
+    """Keep code until the run ends, in a folder that the next run finds.
+
+    Without pytest's cache (`-p no:cacheprovider`) the folder is deleted at the end.
+    """
+    if IS_INSIDE_A_TEST or IS_ONE_OF_SEVERAL:
+        return
+    cache = getattr(config, "cache", None)
+    if cache is None:
+        folder = tempfile.TemporaryDirectory(prefix="cudasync-tests-", ignore_cleanup_errors=True)
+        config.add_cleanup(folder.cleanup)
+        parent = Path(folder.name)
+    else:
+        parent = cache.mkdir("cudasync")
+    where = parent / "code"
+    # Code is kept in no folder that others may write to, whatever the umask.
+    where.mkdir(mode=0o700, exist_ok=True)
+    config.add_cleanup(partial(os.environ.__setitem__, VARIABLE, os.environ[VARIABLE]))
+    os.environ[VARIABLE] = str(where)
 
 
 def keep_bytecode() -> None:

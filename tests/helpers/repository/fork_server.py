@@ -78,6 +78,11 @@ def _parent() -> subprocess.Popen[bytes]:
     return parent
 
 
+def pids() -> tuple[int, ...]:
+    """The process that forks, if there is one."""
+    return (_parent().pid,) if _parent.cache_info().currsize else ()
+
+
 def run_warm(source: str, deadline_s: float, **environment: str) -> Done:
     """Run `source` to its end. Past the deadline, kill it and fail."""
     parent = _parent()
