@@ -2,8 +2,8 @@
 
 All public names are here; `cudasync.testing` is for tests. Every other path may move.
 
-The first use of a public name imports all of them. So a program that needs only one room, such as
-the software GPU, does not load the rest.
+The first use of a public name imports its module, and what that needs. So a program loads only the
+rooms that it uses.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ if TYPE_CHECKING:
         memset_async,
         pinned_empty,
     )
-    from cudasync.engine import Engine, Op, Statistics, TraceEntry, Var, engine, use, waitall
+    from cudasync.engine import Engine, Op, Statistics, TraceEntry, Var, use, waitall
+    from cudasync.engine.engine import engine  # As `array`.
     from cudasync.errors import (
         ClosedError,
         CompileError,
@@ -167,7 +168,7 @@ __all__ = [
 
 
 class _Door(types.ModuleType):
-    """This module's class until its names are imported: keeps `engine` and `array` functions."""
+    """This module's class until its rooms are imported: keeps `engine` and `array` functions."""
 
     def __setattr__(self, name: str, value: object) -> None:
         # Importing a room would set its name here, and `__getattr__` would never see that name.
@@ -175,42 +176,46 @@ class _Door(types.ModuleType):
             super().__setattr__(name, value)
 
 
+# Rooms that are public names themselves.
+_PUBLIC_ROOMS = ("data", "distributed", "kvstore", "parallel", "random", "xp")
+# The highest floor first: its `Kernel` and `Module` extend those of the driver.
+_ROOMS = ("array", "graph", "profile", "engine", "driver", "errors")
+
+
 if not TYPE_CHECKING:  # With `__getattr__` a type checker would accept any name.
 
     def __getattr__(name: str) -> object:
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # These rooms are imported only when a program names them.
-        if name in ("data", "distributed", "kvstore", "parallel"):
-            globals()[name] = importlib.import_module(f"{__name__}.{name}")
-            return globals()[name]
-        # The highest floor first: its `Kernel` and `Module` extend those of the driver.
-        rooms = [
-            importlib.import_module(f"{__name__}.{room}")
-            for room in ("array", "graph", "profile", "engine", "driver", "errors")
-        ]
-        for room in ("xp", "random"):
-            globals()[room] = importlib.import_module(f"{__name__}.{room}")
-        for public in __all__:
-            if public in ("xp", "random", "data", "distributed", "kvstore", "parallel"):
-                continue
-            globals()[public] = next(
-                vars(room)[public]
-                for room in rooms
-                if public in getattr(room, "__all__", vars(room))
-            )
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        # Each of the rooms loads its modules when a name of theirs is asked for.
+        rooms = [importlib.import_module(f"{__name__}.{room}") for room in _ROOMS]
+        if type(sys.modules[__name__]) is _Door:
+            _open()
+        if name in _PUBLIC_ROOMS:
+            found = importlib.import_module(f"{__name__}.{name}")
+        else:
+            room = next(each for each in rooms if name in getattr(each, "__all__", vars(each)))
+            found = getattr(room, name)
+        globals()[name] = found
+        return found
+
+
+def _open() -> None:
+    """Start what the environment asks for, and what arrays need of the floors above them."""
+    namespace = importlib.import_module(f"{__name__}.array.namespace")
+    namespace.provide(lambda: importlib.import_module(f"{__name__}.xp"))
+    if "CUDASYNC_DUMP_SIGNAL" in os.environ:
         importlib.import_module(f"{__name__}.profile.dump").listen()
-        if "CUDASYNC_TOP" in os.environ:
-            importlib.import_module(f"{__name__}.profile.remote_queries").answer()
-        if "CUDASYNC_NVTX" in os.environ:
-            importlib.import_module(f"{__name__}.profile.nvtx_ranges").start()
-        # From here on this is a plain module, which has the fastest name look-up.
-        sys.modules[__name__].__class__ = types.ModuleType
-        return globals()[name]
+    if "CUDASYNC_TOP" in os.environ:
+        importlib.import_module(f"{__name__}.profile.remote_queries").answer()
+    if "CUDASYNC_NVTX" in os.environ:
+        importlib.import_module(f"{__name__}.profile.nvtx_ranges").start()
+    # From here on this is a plain module, which has the fastest name look-up.
+    sys.modules[__name__].__class__ = types.ModuleType
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
 
 
 sys.modules[__name__].__class__ = _Door

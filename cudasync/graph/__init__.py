@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from cudasync.graph.executable import Executable
-from cudasync.graph.node import Node
-from cudasync.graph.recording import RecordedGraph, graph
+from typing import TYPE_CHECKING
+
+from cudasync import late
+
+if TYPE_CHECKING:
+    from cudasync.graph.executable import Executable
+    from cudasync.graph.node import Node
+    from cudasync.graph.recording import RecordedGraph, graph
 
 __all__ = ["Executable", "Node", "RecordedGraph", "graph"]
+
+if not TYPE_CHECKING:  # With `__getattr__` a type checker would accept any name.
+    __getattr__ = late.names(
+        __name__,
+        {
+            "executable": ("Executable",),
+            "node": ("Node",),
+            "recording": ("RecordedGraph", "graph"),
+        },
+    )

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from cudasync.ptx.parsing.parser import parse
+from typing import TYPE_CHECKING
+
+from cudasync import late
+
+if TYPE_CHECKING:
+    from cudasync.ptx.parsing.parser import parse
 
 __all__ = ["parse"]
+
+if not TYPE_CHECKING:  # With `__getattr__` a type checker would accept any name.
+    __getattr__ = late.names(__name__, {"parsing.parser": ("parse",)})

@@ -106,3 +106,22 @@ class StateSpace(Enum):
 
     def __repr__(self) -> str:
         return f".{self.value}"
+
+
+@unique
+class Access(Enum):
+    """What a kernel may do to memory through a parameter."""
+
+    VALUE = "never used as an address"
+    READ = "read"
+    WRITE = "written"
+    READ_WRITE = "read and written"
+    UNKNOWN = "used in an untraceable way: may be read and written"
+
+    @property
+    def reads(self) -> bool:
+        return self in (Access.READ, Access.READ_WRITE, Access.UNKNOWN)
+
+    @property
+    def writes(self) -> bool:
+        return self in (Access.WRITE, Access.READ_WRITE, Access.UNKNOWN)

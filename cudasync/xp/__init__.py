@@ -308,5 +308,5 @@ __all__ = [
     "zeros_like",
 ]
 
-namespace.provide(sys.modules[__name__])
+namespace.provide(lambda: sys.modules[__name__])
 __getattr__ = unsupported_names.get

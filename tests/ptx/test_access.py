@@ -10,7 +10,8 @@ from helpers.lowering.access_inference import accesses
 from helpers.ptx_generators.kernel_frame import HEAD, kernel
 
 from cudasync.ptx import parse
-from cudasync.ptx.access_analysis.accesses import Access, analyse
+from cudasync.ptx.access_analysis.accesses import analyse
+from cudasync.ptx.types import Access
 
 CORPUS = Path(__file__).parent / "corpus"
 TARGETS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")

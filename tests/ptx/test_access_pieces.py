@@ -7,7 +7,8 @@ from helpers.lowering.access_inference import inferred
 from helpers.ptx_generators.kernel_frame import kernel
 
 from cudasync.ptx import parse
-from cudasync.ptx.access_analysis.accesses import Access, analyse
+from cudasync.ptx.access_analysis.accesses import analyse
+from cudasync.ptx.types import Access
 
 VALUE, READ, WRITE = Access.VALUE, Access.READ, Access.WRITE
 READ_WRITE, UNKNOWN = Access.READ_WRITE, Access.UNKNOWN

@@ -8,9 +8,10 @@ from helpers.ptx_generators.kernel_frame import kernel
 from helpers.repository.profile_counts import calls
 
 from cudasync.ptx import parse
-from cudasync.ptx.access_analysis.accesses import Access, analyse
+from cudasync.ptx.access_analysis.accesses import analyse
 from cudasync.ptx.cfg import ControlFlow
 from cudasync.ptx.liveness import Liveness
+from cudasync.ptx.types import Access
 from cudasync.ptx.webs import Webs
 
 

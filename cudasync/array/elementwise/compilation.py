@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.expressions.kernel import kernel_name, source
-from cudasync.driver import Module
 
 if TYPE_CHECKING:
     from cudasync.array.expressions.kernel import LayoutClass
@@ -26,6 +25,9 @@ def kernel_for(tree: Expression, kind: LayoutClass, device: Device) -> Kernel:
     NVRTC."""
     found = _kernels.get((tree, kind, device.ordinal, device.context.token))
     if found is None:
+        # Imported late, because this import loads the compiler and the analysis of PTX.
+        from cudasync.driver import Module
+
         # The context has its token only after this.
         device.context.enter()
         key = (tree, kind, device.ordinal, device.context.token)

@@ -14,7 +14,7 @@ from cudasync.driver.arguments.argument_checks import is_everywhere
 from cudasync.driver.arguments.argument_form import form_of
 from cudasync.driver.device import Device, as_device
 from cudasync.driver.memory.peer_access import enable_peer_access
-from cudasync.ptx.access_analysis.accesses import Access
+from cudasync.ptx.types import Access
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from cudasync.driver.kernels.kernel import Shape
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.op import Op
-    from cudasync.ptx.access_analysis.accesses import Access
+    from cudasync.ptx.types import Access
 
 
 # The number of shapes for which a kernel keeps its bound kernels.

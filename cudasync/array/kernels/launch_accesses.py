@@ -15,7 +15,7 @@ from cudasync.engine.hazards.accesses import Accessed, Tokens, variables_explain
 from cudasync.engine.hazards.interval_map import keep_what_lies_between
 from cudasync.engine.hazards.variable import resolve_one
 from cudasync.engine.op import OpKind
-from cudasync.ptx.access_analysis.accesses import Access
+from cudasync.ptx.types import Access
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from cudasync import late
 from cudasync.array.elementwise.operation import NotAnOperand
-from cudasync.array.products.operation import product, product_into
+
+if TYPE_CHECKING:
+    from cudasync.array.products import operation as _products
+else:
+    _products = late.Module("cudasync.array.products.operation")
 
 _getframe = sys._getframe
 
@@ -18,19 +23,19 @@ class Multiplying:
 
     def __matmul__(self, other: Any) -> Any:
         try:
-            return product(self, other, _getframe(1))
+            return _products.product(self, other, _getframe(1))
         except NotAnOperand:
             return NotImplemented
 
     def __rmatmul__(self, other: Any) -> Any:
         try:
-            return product(other, self, _getframe(1))
+            return _products.product(other, self, _getframe(1))
         except NotAnOperand:
             return NotImplemented
 
     def __imatmul__(self, other: Any) -> Any:
         try:
-            product_into(self, other, self, _getframe(1))
+            _products.product_into(self, other, self, _getframe(1))
         except NotAnOperand:
             return NotImplemented
         return self

@@ -19,8 +19,7 @@ from cuda.bindings import driver
 from cudasync.driver.arguments.argument_form import form_for
 from cudasync.driver.memory.operand import device_of_address
 from cudasync.driver.memory.strides import is_contiguous
-from cudasync.ptx.access_analysis.accesses import Access
-from cudasync.ptx.types import ScalarType
+from cudasync.ptx.types import Access, ScalarType
 
 if TYPE_CHECKING:
     from cudasync.driver.arguments.argument_form import Form

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from cudasync.driver.arguments.argument_form import Form
     from cudasync.driver.device import Device
-    from cudasync.ptx.access_analysis.accesses import Access, FieldAccess
+    from cudasync.ptx.access_analysis.accesses import FieldAccess
+    from cudasync.ptx.types import Access
 
     # From a value of one Python type to a value that `struct` packs.
     Encode: TypeAlias = Callable[[Any], Any]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cudasync.driver.arguments.parameter import Parameter
     from cudasync.driver.device import Device, DeviceLike
     from cudasync.driver.kernels.module import Module
-    from cudasync.ptx.access_analysis.accesses import Access
+    from cudasync.ptx.types import Access
 
     # Grid x y z, block x y z, dynamic shared bytes, in cuLaunchKernel's order.
     Shape: TypeAlias = tuple[int, int, int, int, int, int, int]

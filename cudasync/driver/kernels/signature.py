@@ -8,8 +8,8 @@ from cuda.bindings import driver
 
 from cudasync.driver.arguments.parameter import Parameter
 from cudasync.driver.result import failure
-from cudasync.ptx.access_analysis.accesses import Access, analyse
-from cudasync.ptx.types import ScalarType
+from cudasync.ptx.access_analysis.accesses import analyse
+from cudasync.ptx.types import Access, ScalarType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

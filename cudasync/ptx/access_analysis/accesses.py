@@ -25,14 +25,13 @@ Tests check the promise on kernels that run (tests/softgpu/lowerings/test_access
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, unique
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.access_analysis.fixed_point import reachable_cells, settle
 from cudasync.ptx.access_analysis.flow_graph import GLOBAL, Flow
 from cudasync.ptx.access_analysis.transfer_functions import StepWriter
 from cudasync.ptx.element_types import element_types
-from cudasync.ptx.types import StateSpace
+from cudasync.ptx.types import Access, StateSpace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,25 +39,6 @@ if TYPE_CHECKING:
     from cudasync.ptx.access_analysis.flow_graph import MemoryAccess
     from cudasync.ptx.ir import Module
     from cudasync.ptx.types import ScalarType
-
-
-@unique
-class Access(Enum):
-    """What a kernel may do to memory through a parameter."""
-
-    VALUE = "never used as an address"
-    READ = "read"
-    WRITE = "written"
-    READ_WRITE = "read and written"
-    UNKNOWN = "used in an untraceable way: may be read and written"
-
-    @property
-    def reads(self) -> bool:
-        return self in (Access.READ, Access.READ_WRITE, Access.UNKNOWN)
-
-    @property
-    def writes(self) -> bool:
-        return self in (Access.WRITE, Access.READ_WRITE, Access.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)

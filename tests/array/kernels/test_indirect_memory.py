@@ -14,7 +14,7 @@ from helpers.ptx_generators.kernel_frame import kernel
 import cudasync as cs
 from cudasync.array.kernels.prepared_launch import ReachingLaunch
 from cudasync.engine.hazards.interval_map import Region
-from cudasync.ptx.access_analysis.accesses import Access
+from cudasync.ptx.types import Access
 
 PATIENCE_S = 20.0
 

@@ -11,7 +11,7 @@ from cudasync.driver import DeviceBuffer, Kernel, Module, launch
 from cudasync.driver.kernels.module_loading import _from_log
 from cudasync.driver.kernels.signature import _parameters_by_driver
 from cudasync.errors import ClosedError, CudaError, PtxError
-from cudasync.ptx.access_analysis.accesses import Access
+from cudasync.ptx.types import Access
 
 
 def test_a_module_tells_its_kernels(device):

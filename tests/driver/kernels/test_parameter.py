@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from cudasync.driver.arguments.argument_packing import Packing
 from cudasync.driver.arguments.parameter import Parameter
-from cudasync.ptx.access_analysis.accesses import Access
-from cudasync.ptx.types import ScalarType
+from cudasync.ptx.types import Access, ScalarType
 
 INTEGERS = ["u8", "s8", "b8", "u16", "s16", "b16", "u32", "s32", "b32", "u64", "s64", "b64"]
 

@@ -11,8 +11,7 @@ import pytest
 import cudasync as cs
 from cudasync.driver.arguments.argument_packing import Packing
 from cudasync.driver.arguments.parameter import Parameter
-from cudasync.ptx.access_analysis.accesses import Access
-from cudasync.ptx.types import ScalarType
+from cudasync.ptx.types import Access, ScalarType
 
 TYPES = [
     ScalarType(name)

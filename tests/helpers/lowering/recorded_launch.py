@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from helpers.lowering import bare_launch
 
-from cudasync.ptx.access_analysis.accesses import Access
+from cudasync.ptx.types import Access
 from cudasync.softgpu.interface.access_recording import KINDS, Recording, Touch
 from cudasync.softgpu.interface.launch import OutcomeKind
 

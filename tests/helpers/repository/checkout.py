@@ -24,6 +24,7 @@ FLOORS = {
     "atomic": "Floor 0",
     "locks": "Floor 0",
     "kept": "Floor 0",
+    "late": "Floor 0",
     "ptx": "Floor 0",
     "softgpu": "Cellar",
     "driver": "Floor 1",

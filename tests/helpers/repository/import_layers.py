@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_GROUND = ("errors", "atomic", "locks", "kept", "ptx")
+_GROUND = ("errors", "atomic", "locks", "kept", "late", "ptx")
 _HOUSE = (
     *_GROUND,
     "driver",
@@ -39,8 +39,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "atomic": frozenset(),
     "locks": frozenset(),
     "kept": frozenset(),
-    "ptx": frozenset({"errors"}),
-    "softgpu": frozenset({"errors", "kept", "locks", "ptx"}),
+    "late": frozenset(),
+    "ptx": frozenset({"errors", "late"}),
+    "softgpu": frozenset({"errors", "kept", "late", "locks", "ptx"}),
     "driver": frozenset(_GROUND),
     "engine": frozenset((*_GROUND, "driver")),
     "graph": frozenset((*_GROUND, "driver", "engine")),
@@ -127,6 +128,7 @@ class Import:
     target: str
     line: int
     function: str | None  # the function with the statement; None at module level
+    name: str | None = None  # of `from target import name`; None of a module
 
 
 def violations(package: Path = PACKAGE) -> list[str]:
@@ -234,8 +236,9 @@ def _room(target: str) -> str:
 
 def imports(tree: ast.Module, path: Path, package: Path, text: str) -> Iterator[Import]:
     """Every import in the file with this text as an absolute module name."""
-    here = ("cudasync", *path.relative_to(package).with_suffix("").parts)
-    parent = here[:-1]
+    # Only the package has relative imports.
+    is_ours = path.is_relative_to(package)
+    parent = ("cudasync", *path.relative_to(package).parts[:-1]) if is_ours else ()
     # Most of a tree are expressions, and only a call by one of these names in them is an import.
     has_calls = any(name in text for name in IMPORTING_CALLS)
 
@@ -254,7 +257,9 @@ def imports(tree: ast.Module, path: Path, package: Path, text: str) -> Iterator[
                 for alias in child.names:
                     # `from cudasync import driver` imports a room, `from cudasync import Stream`
                     # goes through the door. Only the folders tell the two apart.
-                    yield Import(_name(base, alias.name, package), child.lineno, function)
+                    target = _name(base, alias.name, package)
+                    name = alias.name if target == base else None
+                    yield Import(target, child.lineno, function, name)
             elif isinstance(child, ast.Call):
                 literal = _dynamic(child)
                 if literal:

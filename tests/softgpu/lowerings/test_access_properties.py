@@ -37,7 +37,7 @@ from cudasync.ptx.access_analysis import (
     pointer_arithmetic,
     transfer_functions,
 )
-from cudasync.ptx.access_analysis.accesses import Access
+from cudasync.ptx.types import Access
 from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.interface.launch import OutcomeKind
 

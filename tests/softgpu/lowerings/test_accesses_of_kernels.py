@@ -13,7 +13,8 @@ from helpers.ptx_generators.kernel_frame import kernel
 
 from cudasync.array.kernels.bundled_ptx import kernel_file
 from cudasync.ptx import parse
-from cudasync.ptx.access_analysis.accesses import Access, analyse
+from cudasync.ptx.access_analysis.accesses import analyse
+from cudasync.ptx.types import Access
 from cudasync.softgpu import jit, oracle
 
 ROOM = Path(kernel_file("saxpy")).parent

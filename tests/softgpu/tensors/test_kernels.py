@@ -13,7 +13,8 @@ from helpers.lowering import bare_launch
 from helpers.lowering.jit_launch import CORPUS, corpus, run
 
 from cudasync.ptx import parse
-from cudasync.ptx.access_analysis.accesses import Access, analyse
+from cudasync.ptx.access_analysis.accesses import analyse
+from cudasync.ptx.types import Access
 from cudasync.softgpu import oracle
 from cudasync.softgpu.interface.launch import OutcomeKind
 

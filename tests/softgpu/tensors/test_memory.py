@@ -12,7 +12,8 @@ from helpers.lowering.isa_cases import all_cases
 from helpers.lowering.recorded_launch import excesses, record
 
 from cudasync.ptx import parse
-from cudasync.ptx.access_analysis.accesses import Access, analyse
+from cudasync.ptx.access_analysis.accesses import analyse
+from cudasync.ptx.types import Access
 from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.interface.launch import FaultKind, OutcomeKind
 

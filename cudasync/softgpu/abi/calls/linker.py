@@ -10,6 +10,7 @@ import ctypes
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cudasync import late
 from cudasync.errors import PtxError
 from cudasync.softgpu.abi.marshalling.jit_options import JitOptions
 from cudasync.softgpu.abi.marshalling.pointers import get_text, need, offer_u64, put_u64
@@ -23,12 +24,16 @@ from cudasync.softgpu.core.driver_types.result_codes import (
     UNKNOWN,
     DriverFailure,
 )
-from cudasync.softgpu.core.linking import LinkError, link
-from cudasync.softgpu.core.linking.device_runtime import LIBRARY_MARK
 from cudasync.softgpu.core.modules.module_images import kind_of
 
 if TYPE_CHECKING:
+    from cudasync.softgpu.core import linking
+    from cudasync.softgpu.core.linking import device_runtime
     from cudasync.softgpu.core.machine import Machine
+else:
+    # Few programs link.
+    linking = late.Module("cudasync.softgpu.core.linking")
+    device_runtime = late.Module("cudasync.softgpu.core.linking.device_runtime")
 
 # CUjitInputType.
 _CUBIN, _PTX, _LIBRARY, _KINDS = 0, 1, 4, 6
@@ -48,7 +53,7 @@ class Link:
         """Add an input; DriverFailure if it is not PTX."""
         if not 0 <= kind <= _KINDS:
             raise DriverFailure(INVALID_VALUE, f"unknown kind {kind} of input")
-        if kind == _LIBRARY and data.startswith(_ARCHIVE) and LIBRARY_MARK in data:
+        if kind == _LIBRARY and data.startswith(_ARCHIVE) and device_runtime.LIBRARY_MARK in data:
             self.has_runtime = True
             return
         if kind != _PTX and b".version" not in data[:4096]:
@@ -63,8 +68,8 @@ class Link:
         if not self.texts:
             raise DriverFailure(INVALID_VALUE, "nothing was added to the link")
         try:
-            return link(self.texts, runtime=self.has_runtime)
-        except LinkError as problem:
+            return linking.link(self.texts, runtime=self.has_runtime)
+        except linking.LinkError as problem:
             raise DriverFailure(UNKNOWN, str(problem)) from problem
         except PtxError as problem:
             where = f"{problem.file}, line {problem.line}; error   "

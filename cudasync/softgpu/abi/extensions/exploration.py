@@ -27,9 +27,9 @@ from cudasync.softgpu.core.driver_types.result_codes import (
     NOT_PERMITTED,
     DriverFailure,
 )
-from cudasync.softgpu.core.exploration.session import Session
 
 if TYPE_CHECKING:
+    from cudasync.softgpu.core.exploration.session import Session
     from cudasync.softgpu.core.machine import Machine
 
 
@@ -41,6 +41,9 @@ def _session(machine: Machine) -> Session:
 
 @export("cudasyncExploreBegin", signature="char const *")
 def cudasync_explore_begin(machine: Machine, order: int) -> None:
+    # Imported late, because few programs explore.
+    from cudasync.softgpu.core.exploration.session import Session
+
     machine.exploration = Session(machine, get_text(order) if order else "")
 
 

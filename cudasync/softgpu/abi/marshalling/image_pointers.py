@@ -19,7 +19,6 @@ from cudasync.softgpu.core.driver_types.result_codes import (
 )
 from cudasync.softgpu.core.fat_binaries import is_container, size_of
 from cudasync.softgpu.core.fat_binaries.container import HEADER_BYTES, MAGIC
-from cudasync.softgpu.core.linking.relocatable_code import link_objects
 from cudasync.softgpu.core.memory.host_pages import is_mapped
 
 if TYPE_CHECKING:
@@ -47,6 +46,9 @@ def image_at(address: int, capability: Capability) -> bytes:
     if magic == _WRAPPER_MAGIC:
         containers = containers_at(address)
         if get_u32(address + _VERSION_AT) == _RELOCATABLE:
+            # Imported late, because few programs link.
+            from cudasync.softgpu.core.linking.relocatable_code import link_objects
+
             return link_objects(containers, capability)
         return containers[0]
     return _container_at(address) if magic == MAGIC else get_bytes(address)

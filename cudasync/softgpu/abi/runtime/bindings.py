@@ -17,16 +17,21 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from cudasync import late
 from cudasync.softgpu.abi.marshalling.signature_letters import kinds_of
-from cudasync.softgpu.abi.runtime.chapters import KINDS, entries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
+    from cudasync.softgpu.abi.runtime import chapters
     from cudasync.softgpu.abi.stub import registry
     from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
+
+else:
+    # All functions of the runtime API, which most programs do not use.
+    chapters = late.Module("cudasync.softgpu.abi.runtime.chapters")
 
 _BINDINGS: Final = "cuda.bindings.runtime"
 _C_FUNCTIONS: Final = "cuda.bindings.cyruntime"
@@ -68,7 +73,7 @@ def await_bindings(table: FunctionTable) -> None:
 def lead(table: FunctionTable) -> None:
     """Exchange the capsules."""
     capsules: dict[str, Any] = importlib.import_module(_C_FUNCTIONS).__pyx_capi__
-    here = entries()
+    here = chapters.entries()
     for name, capsule in capsules.items():
         # Our own copy: the name belongs to the old capsule, which will be freed.
         signature = ctypes.create_string_buffer(ctypes.string_at(_name_of(capsule)))
@@ -84,4 +89,4 @@ def lead(table: FunctionTable) -> None:
 
 def _entry(name: str, signature: str) -> registry.Entry | None:
     """The entry of a function as the bindings call it; None for older ones with other arguments."""
-    return entries().get(name) if KINDS.get(name) == kinds_of(signature) else None
+    return chapters.entries().get(name) if chapters.KINDS.get(name) == kinds_of(signature) else None

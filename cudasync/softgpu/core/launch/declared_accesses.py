@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from cudasync.ptx.access_analysis.accesses import analyse
 from cudasync.softgpu.core.driver_types.result_codes import ASSERT, NOT_PERMITTED, DriverFailure
 from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch
 from cudasync.softgpu.core.launch.undeclared_access import Access, sentence
@@ -112,6 +111,9 @@ class Expectation:
 def _is_constant(function: Function, name: str) -> bool:
     """True if no kernel of the module writes its variable of that name."""
     source = function.module.source
+    # Imported late, because only declared accesses need the analysis.
+    from cudasync.ptx.access_analysis.accesses import analyse
+
     return not any(
         name in symbols and symbols[name].writes
         for symbols in (analyse(source, each.name).symbols for each in source.kernels)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cudasync.errors import PtxError
-from cudasync.ptx import parse
 from cudasync.ptx.parsing.lexer import decode, split
 from cudasync.softgpu.core.linking.device_library import library_texts
 from cudasync.softgpu.core.linking.ptx_statements import Statement, Strength, statements
@@ -64,6 +63,9 @@ def link(texts: Sequence[tuple[str, bytes]], *, runtime: bool = False) -> bytes:
 
 
 def _read(name: str, text: bytes) -> _Input:
+    # Imported late, because few programs link.
+    from cudasync.ptx import parse
+
     parse(text, name)  # Refuses invalid PTX, with the line.
     source = split(decode(text, name), name)
     return _Input(name, source, list(statements(source.words)))

@@ -11,7 +11,6 @@ import ctypes
 from typing import TYPE_CHECKING, Final
 
 from cudasync.errors import PtxError
-from cudasync.ptx import parse
 from cudasync.softgpu.core.driver_types.handles import Handles
 from cudasync.softgpu.core.driver_types.lru_cache import Remembered
 from cudasync.softgpu.core.driver_types.result_codes import (
@@ -36,7 +35,6 @@ from cudasync.softgpu.core.modules.modules import (
     initial_bytes,
 )
 from cudasync.softgpu.core.modules.size_limits import check_sizes
-from cudasync.softgpu.semantics.unsupported_instructions import NotSupportedError
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context
@@ -190,6 +188,9 @@ class ModuleManager:
         return Source(image, found.target), found.compiled
 
     def _compiled_now(self, image: bytes) -> tuple[Source, CompiledModule]:
+        # Imported late, because many programs load no PTX.
+        from cudasync.ptx import parse
+
         source, machine = parse(image), self._machine
         machine.capability.check_target(source.target)
         compiled = self._compile(
@@ -347,6 +348,9 @@ def _absent(problem: str, compiled: CompiledModule) -> DriverFailure:
 
 def refusal(problem: PtxError) -> DriverFailure:
     """The failure of a use of what cannot run here."""
+    # Imported late, because the forms of PTX are needed for a refusal only.
+    from cudasync.softgpu.semantics.unsupported_instructions import NotSupportedError
+
     code = NOT_SUPPORTED if isinstance(problem, NotSupportedError) else INVALID_PTX
     return DriverFailure(code, _log_line(problem))
 

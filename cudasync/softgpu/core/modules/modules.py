@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.ptx import parse
-from cudasync.ptx.ir import Float, Integer, SymbolAddress
 from cudasync.softgpu.core.driver_types.device_limits import MAX_SHARED_BYTES
 from cudasync.softgpu.core.driver_types.handles import new_handle
 from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
-from cudasync.softgpu.core.modules.launchable import Launchable
 from cudasync.softgpu.core.modules.parameter_packing import Packing
 from cudasync.softgpu.interface import pending_launches
 from cudasync.softgpu.interface.printf_buffer import VARIABLE
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.launch.kernel_launch import Plan
     from cudasync.softgpu.core.memory.allocation_table import Allocation
+    from cudasync.softgpu.core.modules.launchable import Launchable
     from cudasync.softgpu.interface.launch import CompiledKernel, CompiledModule
 
 
@@ -45,6 +43,9 @@ class Source:
         """The parsed module. Two threads may parse at once; their results are equal."""
         found = self._parsed
         if found is None:
+            # Imported late, because kept code needs no parser.
+            from cudasync.ptx import parse
+
             found = self._parsed = parse(self._image)
         return found
 
@@ -145,7 +146,12 @@ class Module:
             name: RefusedFunction(self, name, problem) for name, problem in compiled.refused.items()
         }
         # What its kernels may launch, if any kernel launches kernels.
-        self.launchable = Launchable(self) if pending_launches.VARIABLE in variables else None
+        self.launchable: Launchable | None = None
+        if pending_launches.VARIABLE in variables:
+            # Imported late, because most modules launch nothing.
+            from cudasync.softgpu.core.modules.launchable import Launchable
+
+            self.launchable = Launchable(self)
 
     @property
     def source(self) -> ir.Module:
@@ -201,6 +207,9 @@ def names_of_kernels(compiled: CompiledModule, text: Source) -> list[str]:
 
 def initial_bytes(variable: ir.Variable, addresses: Mapping[str, int]) -> bytes:
     """The bytes of a variable's initialiser; the rest of the variable is zero."""
+    # Imported late, because many programs load no PTX.
+    from cudasync.ptx.ir import Float, Integer, SymbolAddress
+
     size = variable.type.size
     data = bytearray(len(variable.initial) * size)
     for index, value in enumerate(variable.initial):

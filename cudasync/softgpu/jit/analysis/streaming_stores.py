@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.ptx.access_analysis.accesses import Access, analyse
-from cudasync.ptx.types import StateSpace
+from cudasync.ptx.access_analysis.accesses import analyse
+from cudasync.ptx.types import Access, StateSpace
 from cudasync.softgpu.jit.kernel_abi.kernel_text import Nontemporal
 from cudasync.softgpu.jit.transforms.natural_loops import any_in_loop
 from cudasync.softgpu.semantics.memory_visibility import ORDERED
