@@ -8,6 +8,7 @@ poisoned byte or a deterministic order.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 
 import pytest
 from helpers.lowering import kept_code
-from helpers.repository import recorded_times
+from helpers.repository import changed_tests, recorded_times
 from hypothesis import HealthCheck, Phase, settings
 
 # The software GPU has as many devices as this says. Test programs use three.
@@ -50,21 +51,6 @@ settings.load_profile(
 )
 
 
-# Slow files come first, so that neither process is left with one at the end.
-LONGEST = {
-    "test_models.py",
-    "test_reductions.py",
-    "test_engine_schedules.py",
-    "test_checkers_catch.py",
-    "test_native_programs.py",
-    "test_checked.py",
-    "test_run.py",
-    "test_replay.py",
-    "test_plugin.py",
-    "test_endless.py",
-}
-
-
 def pytest_configure(config: pytest.Config) -> None:
     # A shell starts background jobs with Ctrl-C ignored. Programs that a test starts and interrupts
     # would inherit this.
@@ -73,66 +59,117 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--record-times"):
         config.pluginmanager.register(recorded_times.Recorder())
     kept_code.keep(config)
-    # A process that only starts others would pass this on, and they would find an empty folder.
-    if not config.getoption("numprocesses", None):
-        kept_code.keep_bytecode()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run all tests in two processes, a file at a time, if the command names no file.
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Name the files of a change, and run all tests in two processes, a file at a time.
 
-    Named files run as usual, so `-s`, `--pdb` and an explicit `-n` keep their meaning.
+    Files that the command names run as usual, so `-s`, `--pdb` and an explicit `-n` keep their
+    meaning.
     """
     option = config.option
-    asks_for_all = config.args_source is not pytest.Config.ArgsSource.ARGS
+    if hasattr(config, "workerinput"):
+        return None
+    names_files = config.args_source is pytest.Config.ArgsSource.ARGS
+    # Who names files, or the mark, wants all of these tests.
+    option.wide = option.wide or names_files or "wide" in option.markexpr
+    if option.changed is not None:
+        if names_files:
+            raise pytest.UsageError("--changed finds the files by itself: name none")
+        config.args = _files_of_the_change(config)
+        if not config.args:
+            print(f"no test reaches what has changed since {option.changed}")
+            return 0
     one_process = option.capture == "no" or option.usepdb or option.collectonly
-    is_one_of_two = hasattr(config, "workerinput")
     can = config.pluginmanager.hasplugin("xdist") and (os.cpu_count() or 1) > 1
-    if asks_for_all and can and not (one_process or is_one_of_two) and option.numprocesses is None:
+    if can and not (names_files or one_process or option.numprocesses is not None):
         option.numprocesses = 2
         option.dist = "loadfile"
-        # In the order of the items, for `LONGEST`.
+        # In the order of the items: the longest file first.
         option.loadscopereorder = False
+    return None
+
+
+def _files_of_the_change(config: pytest.Config) -> list[str]:
+    # What an earlier call read from the files. Reading them all takes seconds.
+    kept = None
+    if config.pluginmanager.hasplugin("cacheprovider"):
+        kept = config.rootpath / config.getini("cache_dir") / "d" / "cudasync" / "imports.json"
+    known = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
+    try:
+        changed = changed_tests.changed_files(config.option.changed)
+    except changed_tests.UnknownBase as error:
+        raise pytest.UsageError(f"--changed {config.option.changed}: {error}") from None
+    files = changed_tests.that_reach(changed, known=known)
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(known))
+    return [str(config.rootpath / each) for each in files]
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if config.option.changed is None:
+        return None
+    return f"changed since {config.option.changed}: {len(config.args)} files reach the change"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="run the tests marked slow, too")
     parser.addoption("--all-cases", action="store_true", help="run all cases of sampled tests")
     parser.addoption(
+        "--wide", action="store_true", help="run the tests that a plain run leaves out as too long"
+    )
+    parser.addoption(
+        "--changed",
+        nargs="?",
+        const="HEAD",
+        metavar="BASE",
+        help="run the test files that reach what has changed since BASE (default: since HEAD)",
+    )
+    parser.addoption(
         "--record-times", action="store_true", help="write tests/recorded_times.json at the end"
     )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # The sort is stable, so all other files keep their order.
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    # The longest file first, so that no process is left alone with one at the end.
+    times = recorded_times.by_file(recorded_times.read())
+    items.sort(key=lambda item: -times.get(item.nodeid.partition("::")[0], 0))
     if os.environ.get("CUDASYNC_DEVICE") == "cuda":
         lost = pytest.mark.skip(reason="no such device: a GPU that failed stays lost")
         for item in items:
             if "loses_device" in item.keywords:
                 item.add_marker(lost)
-    if config.getoption("--run-slow"):
-        return
+    _mark_wide_tests(items)
     skip = pytest.mark.skip(reason="needs --run-slow")
-    takes_all = config.getoption("--all-cases")
+    takes_slow = config.getoption("--run-slow")
+    takes_all = config.getoption("--all-cases") or takes_slow
+    takes_wide = takes_all or config.getoption("--wide")
     cases: Counter[str] = Counter()
     taken, left_out = [], []
     for item in items:
         sampled = item.get_closest_marker("sampled")
         test = item.nodeid.partition("[")[0]
-        if "slow" in item.keywords:
+        is_left_out = "wide" in item.keywords and not takes_wide
+        if "slow" in item.keywords and not takes_slow:
             item.add_marker(skip)
         elif sampled is not None and not takes_all:
             cases[test] += 1
-            if (cases[test] - 1) % sampled.args[0]:
-                left_out.append(item)
-                continue
-        taken.append(item)
+            is_left_out |= bool((cases[test] - 1) % sampled.args[0])
+        (left_out if is_left_out else taken).append(item)
     # Deselected, not skipped: a skip costs as much as a small test, and there are thousands.
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = taken
+
+
+def _mark_wide_tests(items: list[pytest.Item]) -> None:
+    """By recorded time, and not by hand."""
+    wide = recorded_times.wide(recorded_times.read(), [item.nodeid for item in items])
+    for item in items:
+        if item.nodeid in wide:
+            item.add_marker(pytest.mark.wide)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -48,14 +48,19 @@ def keep(config: pytest.Config) -> None:
     where.mkdir(mode=0o700, exist_ok=True)
     config.add_cleanup(partial(os.environ.__setitem__, VARIABLE, os.environ[VARIABLE]))
     os.environ[VARIABLE] = str(where)
+    if sys.dont_write_bytecode:
+        _keep_bytecode(parent / "bytecode", is_new=cache is None)
 
 
-def keep_bytecode() -> None:
-    """Let the processes that tests start keep Python's bytecode beside the code of the kernels.
+def _keep_bytecode(folder: Path, *, is_new: bool) -> None:
+    """Keep Python's bytecode, too, for users who let Python write none into the checkout.
 
-    This is for users who let Python write none into the checkout: each start would compile hundreds
-    of modules, which takes longer than what most of these processes do.
+    Each start would compile hundreds of modules, which takes longer than what most processes of the
+    tests do; and each run would compile the tests.
     """
-    if sys.dont_write_bytecode and not IS_INSIDE_A_TEST:
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ["PYTHONPYCACHEPREFIX"] = str(Path(os.environ[VARIABLE]).parent / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
+    # Of this process only if a later run can find it.
+    if not is_new:
+        sys.dont_write_bytecode = False
+        sys.pycache_prefix = str(folder)

@@ -17,7 +17,7 @@ import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,10 @@ from helpers.repository.checkout import ROOT
 FILE = ROOT / "tests" / "recorded_times.json"
 # Shorter tests are not recorded: they are most tests, and take a seventh of the time.
 _LEAST_S = 0.2
+# A case that takes longer is wide, unless it is the quickest of its test.
+_WIDE_S = 1.0
+# A test whose quickest case takes longer is wide as a whole.
+_MOST_S = 5.0
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -74,6 +78,29 @@ def by_file(spent_s: Mapping[str, float]) -> dict[str, float]:
     for test, s in spent_s.items():
         found[_file_of(test)] += s
     return found
+
+
+def wide(spent_s: Mapping[str, float], tests: Iterable[str]) -> set[str]:
+    """Those of these tests that a plain run leaves out.
+
+    Of each test function the quickest case stays, if it is not long itself. So a plain run has an
+    example of each check.
+    """
+    cases: dict[str, list[str]] = defaultdict(list)
+    for test in tests:
+        cases[_function_of(test)].append(test)
+    found: set[str] = set()
+    for of_one in cases.values():
+        # In the order of the file where the times are equal.
+        quickest = min(of_one, key=lambda test: spent_s.get(test, 0.0))
+        if spent_s.get(quickest, 0.0) > _MOST_S:
+            found.update(of_one)
+        found |= {each for each in of_one if spent_s.get(each, 0.0) > _WIDE_S} - {quickest}
+    return found
+
+
+def _function_of(test: str) -> str:
+    return test.partition("[")[0]
 
 
 def _file_of(test: str) -> str:
