@@ -132,13 +132,13 @@ def test_probe():
 """
 
 
-def runs_of_a_probe(folder, *options):
+def runs_of_a_probe(folder, *options, **set_too):
     """What two runs of a test find, with this checkout's conftest and these options."""
     (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (folder / "test_probe.py").write_text(PROBE)
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    left = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", kept.VARIABLE)
-    environment = {name: value for name, value in os.environ.items() if name not in left}
+    left = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", kept.VARIABLE, kept_code.SHARED)
+    environment = {name: value for name, value in os.environ.items() if name not in left} | set_too
     command = [sys.executable, "-m", "pytest", "-s", "-q", "--rootdir", folder, *options, folder]
     for _ in range(2):
         done = subprocess.run(
@@ -164,3 +164,10 @@ def test_the_next_run_finds_the_code_that_a_run_keeps(tmp_path):
 @pytest.mark.parametrize("option", ["-pno:cacheprovider", "--cache-clear"])
 def test_a_run_without_the_cache_finds_nothing(tmp_path, option):
     assert [found for found, _ in runs_of_a_probe(tmp_path, option)] == ["None", "None"]
+
+
+def test_the_runs_of_several_checkouts_share_a_folder_that_is_named(tmp_path):
+    shared = {kept_code.SHARED: str(tmp_path / "shared" / "by all")}
+    found = list(runs_of_a_probe(tmp_path, "-pno:cacheprovider", **shared))
+    assert [code for code, _ in found] == ["None", repr(b"code")]
+    assert {Path(where) for _, where in found} == {tmp_path / "shared" / "by all" / "code"}

@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 
 VARIABLE = "CUDASYNC_SOFTGPU_CACHE"
+# A folder for the runs of several checkouts, which CI sets.
+SHARED = "CUDASYNC_TESTS_KEEP"
+_UNTIL_THE_END = "until-the-end"
 # pytest sets this variable, and processes that a test starts inherit it.
 IS_INSIDE_A_TEST = "PYTEST_CURRENT_TEST" in os.environ
 # xdist sets this variable in the processes of a run. They inherit the folder.
@@ -37,22 +40,24 @@ def keep(config: pytest.Config) -> None:
     if IS_INSIDE_A_TEST or IS_ONE_OF_SEVERAL:
         return
     cache = getattr(config, "cache", None)
-    if cache is None:
+    if SHARED in os.environ:
+        parent = Path(os.environ[SHARED])
+    elif cache is None:
         folder = tempfile.TemporaryDirectory(prefix="cudasync-tests-", ignore_cleanup_errors=True)
         config.add_cleanup(folder.cleanup)
-        parent = Path(folder.name)
+        parent = Path(folder.name) / _UNTIL_THE_END
     else:
         parent = cache.mkdir("cudasync")
     where = parent / "code"
     # Code is kept in no folder that others may write to, whatever the umask.
-    where.mkdir(mode=0o700, exist_ok=True)
+    where.mkdir(mode=0o700, parents=True, exist_ok=True)
     config.add_cleanup(partial(os.environ.__setitem__, VARIABLE, os.environ[VARIABLE]))
     os.environ[VARIABLE] = str(where)
     if sys.dont_write_bytecode:
-        _keep_bytecode(parent / "bytecode", is_new=cache is None)
+        _keep_bytecode(parent / "bytecode", is_found_later=parent.name != _UNTIL_THE_END)
 
 
-def _keep_bytecode(folder: Path, *, is_new: bool) -> None:
+def _keep_bytecode(folder: Path, *, is_found_later: bool) -> None:
     """Keep Python's bytecode, too, for users who let Python write none into the checkout.
 
     Each start would compile hundreds of modules, which takes longer than what most processes of the
@@ -60,7 +65,6 @@ def _keep_bytecode(folder: Path, *, is_new: bool) -> None:
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
-    # Of this process only if a later run can find it.
-    if not is_new:
+    if is_found_later:
         sys.dont_write_bytecode = False
         sys.pycache_prefix = str(folder)
