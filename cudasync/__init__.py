@@ -186,7 +186,9 @@ if not TYPE_CHECKING:  # With `__getattr__` a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+            said = f"module {__name__!r} has no attribute {name!r}"
+            instead = None if name.startswith("__") else _instead_of(name)
+            raise AttributeError(f"{said}: {instead}" if instead else said, name=name)
         # Each of the rooms loads its modules when a name of theirs is asked for.
         rooms = [importlib.import_module(f"{__name__}.{room}") for room in _ROOMS]
         if type(sys.modules[__name__]) is _Door:
@@ -198,6 +200,29 @@ if not TYPE_CHECKING:  # With `__getattr__` a type checker would accept any name
             found = getattr(room, name)
         globals()[name] = found
         return found
+
+
+# Names of the namespace that people look for here first. (To ask the namespace would load it.)
+_OF_XP = frozenset({
+    "abs", "all", "any", "arange", "argmax", "asarray", "astype", "concat", "cos", "exp", "eye",
+    "float16", "float32", "float64", "full", "full_like", "int16", "int32", "int64", "int8",
+    "linspace", "log", "matmul", "max", "maximum", "mean", "min", "minimum", "ones", "ones_like",
+    "pi", "prod", "reshape", "sin", "sort", "sqrt", "stack", "std", "sum", "tanh", "uint16",
+    "uint32", "uint64", "uint8", "var", "where",
+})  # fmt: skip
+
+
+def _instead_of(name: str) -> str | None:
+    """What to write for a name that people look for here."""
+    if name == "testing":
+        return "write `import cudasync.testing`"
+    if name == "synchronize":
+        return "write cs.waitall(), or x.wait() for the writers of one array"
+    if name == "asnumpy":
+        return "write x.numpy()"
+    if name in _OF_XP:
+        return f"write xp.{name}, with `from cudasync import xp`"
+    return None
 
 
 def _open() -> None:

@@ -39,6 +39,7 @@ def names(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str],
     room = sys.modules[package]
     late = {name: module for module, found in modules.items() for name in found}
     vars(room)["__late__"] = late
+    vars(room)["__dir__"] = lambda: sorted(vars(room)["__all__"])
     room.__class__ = _Package
 
     def get(name: str) -> object:

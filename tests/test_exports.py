@@ -56,7 +56,27 @@ def test_the_door_lets_out_these_names_and_no_other(door, names):
         and not isinstance(value, types.ModuleType)
         and name not in {"annotations", "TYPE_CHECKING"}
     }
-    assert visible == names - {"data", "distributed", "kvstore", "parallel", "random", "xp"}
+    assert visible == names - ROOMS
+
+
+ROOMS = {"data", "distributed", "kvstore", "parallel", "random", "xp"}
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS))
+def test_a_room_lists_its_public_names_and_no_module(room):
+    assert dir(getattr(cs, room)) == sorted(getattr(cs, room).__all__)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"), [("ones", r"xp\.ones"), ("synchronize", r"cs\.waitall")]
+)
+def test_the_door_says_what_to_write_for_a_name_that_it_lacks(name, instead):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}': write {instead}"):
+        getattr(cs, name)
+
+
+def test_names_that_the_door_leads_to_the_namespace_are_there():
+    assert set(cs.xp.__all__) >= cs._OF_XP
 
 
 def test_each_name_and_each_thing_has_one_door():

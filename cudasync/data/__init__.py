@@ -38,4 +38,4 @@ if not TYPE_CHECKING:  # With this function, a type checker would accept any nam
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -29,3 +29,7 @@ __all__ = [
     "Work",
     "init",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

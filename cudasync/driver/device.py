@@ -46,7 +46,10 @@ class Device:
             return known
         count = device_count()
         if not 0 <= number < count:
-            raise ValueError(f"there is no device {number}: {count} visible, numbered from 0")
+            raise ValueError(
+                f"there is no device {number}: {count} visible, numbered from 0"
+                + _more_devices(number, count)
+            )
         self = super().__new__(cls)
         self.ordinal = number
         self.context = context_of(number)
@@ -149,6 +152,15 @@ def as_device(device: DeviceLike) -> Device:
         # A string is meant as an array's device: only calls for arrays take "cpu".
         also = ' (for an array also "cpu")' if isinstance(device, str) else ""
         raise TypeError(f"device= takes a Device or its ordinal, not {kind}{also}") from None
+
+
+def _more_devices(wanted: int, count: int) -> str:
+    """How a program gets a device that is not there."""
+    if count and not Device(0).is_software:
+        return "; CUDA_VISIBLE_DEVICES chooses the GPUs of a process"
+    if wanted < 0:
+        return ""
+    return f"; set CUDASYNC_SOFTGPU_DEVICES={wanted + 1} before the program starts"
 
 
 def device_count() -> int:

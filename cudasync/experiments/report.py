@@ -33,6 +33,8 @@ def as_text(found: Measurement) -> list[str]:
 
 def _verdict(found: Measurement) -> list[str]:
     met = {True: "as expected", False: "NOT as expected", None: "no verdict"}[found.is_met]
+    if found.is_met and found.ratio < 1:
+        met = "but nothing was gained: small work, or a busy machine"
     if found.expected_ratio is not None:
         return [
             f"{found.ratio:.2f} times as fast by the device's clock, at best "

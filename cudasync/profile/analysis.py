@@ -156,15 +156,17 @@ def axes(records: Sequence[Record]) -> list[Axis]:
     for clock in sorted({each.clock for each in records if each.has_times}):
         timed = [each for each in records if each.has_times and each.clock == clock]
         path = _longest(records, clock)
+        begin_us = min(start_of(each) for each in timed)
+        end_us = max(end_of(each) for each in timed)
         made.append(
             Axis(
                 clock,
-                min(start_of(each) for each in timed),
-                max(end_of(each) for each in timed),
+                begin_us,
+                end_us,
                 sum(each.duration_us for each in timed),
                 path,
                 sum(each.duration_us for each in path),
-                _unbounded_us(records, clock),
+                min(_unbounded_us(records, clock), end_us - begin_us),
             )
         )
     return made
@@ -266,7 +268,8 @@ def _longest(records: Sequence[Record], clock: str) -> tuple[Record, ...]:
 def _unbounded_us(records: Sequence[Record], clock: str) -> float:
     """The time from first start to last end if no op waited for a place.
 
-    Ops of other clocks take no time.
+    Ops of other clocks take no time. The first op could have started at its push, before the first
+    start that was seen: then this is longer than the elapsed time, and bounds nothing.
     """
     ends: dict[Record, float] = {}
     starts = []

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import observation
+from cudasync.engine.hazards.interval_map import Region
+from cudasync.engine.hazards.variable import Var
 from cudasync.engine.lifecycle import fork_and_exit
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.profile import (
@@ -29,6 +31,7 @@ from cudasync.profile.recorder import Recorder
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from cudasync.array import Array
     from cudasync.engine import Engine, Op
     from cudasync.profile.record import Record
     from cudasync.profile.wait_reasons import Reason
@@ -108,15 +111,41 @@ class Profile:
         """The largest error of a device's time on the wall clock; 0 if no device is shown on it."""
         return max((clock.error_us for clock in self._book.clocks.values()), default=0.0)
 
-    def why(self, op: Op | Record) -> Why:
-        """Why `op` started when it did: a chain of reasons back to a push.
+    def why(self, op: Op | Record | Array | Var | str) -> Why:
+        """Why an op started when it did: a chain of reasons back to a push.
 
-        Raises ValueError for an op that was not pushed inside the block.
+        Give the op, or the name of ops, an array or a variable: then it is the last op of that
+        name, or that wrote the array or variable. Its text has at most ten lines; the list has all
+        reasons. Raises ValueError if no such op was pushed inside the block, TypeError for other
+        objects.
         """
-        record = self._by_number.get(op.number)
-        if record is None:
-            raise ValueError(f"op {op.name!r} was not pushed in the block of this profile")
-        return Why(wait_reasons.chain(record, self._blockers))
+        return Why(wait_reasons.chain(self._record_of(op), self._blockers))
+
+    def _record_of(self, what: Any) -> Record:
+        if isinstance(what, str):
+            found = [each for each in self.records if each.name == what]
+            said = f"of the name {what!r}"
+        elif hasattr(what, "number"):
+            if what.number not in self._by_number:
+                raise ValueError(f"op {what.name!r} was not pushed in the block of this profile")
+            return self._by_number[what.number]
+        else:
+            wanted = what if isinstance(what, Var) else getattr(what, "region", None)
+            if wanted is None:
+                raise TypeError(
+                    "why takes an op, the name of ops, an array or a variable, not "
+                    f"{type(what).__name__}"
+                )
+            found = [each for each in self.records if any(_meet(wanted, w) for w in each.writes)]
+            said = f"that writes this {type(what).__name__}"
+        if not found:
+            names = list(dict.fromkeys(each.name for each in self.records))
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            raise ValueError(
+                f"the block of this profile pushed no op {said}, but "
+                f"{', '.join(names[:5]) or 'none at all'}{more}"
+            )
+        return found[-1]
 
     @cached_property
     def _by_number(self) -> dict[int, Record]:
@@ -192,10 +221,22 @@ class Profile:
 
 
 class Why(list["Reason"]):
-    """Reasons, that of the given op first; as text, a line for each."""
+    """Reasons, that of the given op first; as text, a line for each of the first ten."""
+
+    _MOST_LINES = 10
 
     def __str__(self) -> str:
-        return "\n".join(str(each) for each in self)
+        lines = [str(each) for each in self[: self._MOST_LINES]]
+        if len(self) > self._MOST_LINES:
+            lines[-1] = f"and {len(self) - self._MOST_LINES + 1} more: the list has them"
+        return "\n".join(lines)
+
+
+def _meet(one: Region | Var, other: Region | Var) -> bool:
+    """Whether they are the same variable, or have bytes in common."""
+    if isinstance(one, Region) and isinstance(other, Region):
+        return one.start < other.end and other.start < one.end
+    return one is other
 
 
 def profile(*, nodes: bool = False) -> Profile:

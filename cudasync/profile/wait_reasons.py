@@ -26,8 +26,9 @@ _FEW_US = 1.0
 class Reason:
     """The last thing that `record` waited for, and the length of the wait.
 
-    `waited_us` is the time from the op's push to the end of that thing, in microseconds. Across
-    clocks it counts from the time when both clocks could be compared. `what` is "an op", which
+    `waited_us` is the time from the op's push to the end of that thing, in microseconds of the wall
+    clock. On a virtual clock, which has no pushes, it is the time for which the op's place was free
+    while that thing ran. `what` is "an op", which
     `dependency` names; "a worker" or "a stream", which `blocker` occupied; or "the pusher".
     """
 
@@ -58,8 +59,9 @@ class Reason:
             return f"{head} did not run, or its end was not seen"
         if self.dependency is not None:
             on = self.dependency.on
+            by = "" if on.clock == record.clock else " by the wall clock"
             return (
-                f"{head} waited {self.waited_us:.1f} us for {on.name} #{on.number}:"
+                f"{head} waited {self.waited_us:.1f} us{by} for {on.name} #{on.number}:"
                 f" {self.dependency.hazard} over {self.dependency.over},"
                 f" pushed at {on.push_site}"
             )
@@ -84,6 +86,11 @@ def reason_of(record: Record, blocked: Blockers) -> Reason:
         if blocker is not None and blocker is not last.on and later is not None and later > 0:
             # Another op took the place after the end of the last dependency.
             return _for_place(record, blocker)
+        if _share_virtual_clock(record, last.on):
+            began_us = last.on.start_us or 0.0
+            if blocker is not None and blocker is not last.on:
+                began_us = max(began_us, blocker.end_us or 0.0)
+            waited_us = max(0.0, (last.on.end_us or 0.0) - began_us)
         return Reason(record, OP, waited_us, last)
     if blocker is not None:
         blocked_until = _wall_end(blocker)
@@ -106,8 +113,19 @@ def chain(record: Record, blocked: Blockers) -> list[Reason]:
 
 
 def _for_place(record: Record, blocker: Record) -> Reason:
-    waited_us = max(0.0, (_wall_end(blocker) or 0.0) - record.queued_us)
+    if _share_virtual_clock(record, blocker):
+        waited_us = blocker.duration_us
+    else:
+        waited_us = max(0.0, (_wall_end(blocker) or 0.0) - record.queued_us)
     return Reason(record, WORKER if record.device is None else STREAM, waited_us, None, blocker)
+
+
+def _share_virtual_clock(record: Record, on: Record) -> bool:
+    """Whether a wait of `record` for `on` has a length on their own clock.
+
+    The wall clock also measured what the host did meanwhile: it compiled kernels, say.
+    """
+    return on.clock == record.clock != WALL and record.has_times and on.has_times
 
 
 def _last_dependency(record: Record) -> Dependency | None:

@@ -5,3 +5,7 @@ from __future__ import annotations
 from cudasync.random.generator import Generator
 
 __all__ = ["Generator"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -310,3 +310,7 @@ __all__ = [
 
 namespace.provide(lambda: sys.modules[__name__])
 __getattr__ = unsupported_names.get
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

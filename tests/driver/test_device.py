@@ -55,8 +55,10 @@ def test_the_driver_says_which_cuda_it_speaks():
 
 @pytest.mark.parametrize("ordinal", [-1, 1000])
 def test_an_ordinal_that_no_device_has_is_a_value_error(ordinal):
-    with pytest.raises(ValueError, match="no device"):
+    with pytest.raises(ValueError, match="no device") as refused:
         Device(ordinal)
+    remedy = "CUDASYNC_SOFTGPU_DEVICES=" if Device(0).is_software else "CUDA_VISIBLE_DEVICES"
+    assert (remedy in str(refused.value)) == (ordinal > 0)
 
 
 def test_an_ordinal_is_an_integer():

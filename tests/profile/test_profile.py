@@ -11,12 +11,13 @@ import pytest
 from helpers.driver.call_counts import counted_calls
 
 import cudasync as cs
-from cudasync import atomic
+from cudasync import atomic, xp
 from cudasync.engine.host.pool import WorkerPool
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.errors import CudasyncError
 from cudasync.profile.analysis import axes, places
-from cudasync.profile.record import Dependency, Record
+from cudasync.profile.record import VIRTUAL, Dependency, Record
+from cudasync.profile.wait_reasons import blockers, reason_of
 from cudasync.testing import HostLatch
 
 
@@ -250,6 +251,69 @@ def test_what_was_not_pushed_inside_is_refused():
             profile.why(op)
     with pytest.raises(ValueError, match="one block"), profile:
         pass
+
+
+def test_the_reason_is_found_by_op_name_array_and_variable():
+    with cs.Engine() as engine:
+        with cs.profile() as profile:
+            x = cs.zeros(8, np.float32)
+            total = xp.sum(x[:4] + 1)
+            report = cs.Var("report")
+            engine.push(lambda: None, reads=total, writes=report, name="report")
+            op = engine.push(lambda: None, reads=total, writes=report, name="report")
+        assert profile.why("report") == profile.why(report) == profile.why(op)
+        assert profile.why(total)[0].record.name == "sum"
+        # The last op that wrote any of its bytes.
+        assert profile.why(x[2:])[0].record.name == profile.why(x)[0].record.name
+        for missing in ("nonsense", cs.Var("unused"), cs.zeros(8)):
+            with pytest.raises(ValueError, match="block of this profile pushed no op"):
+                profile.why(missing)
+        with pytest.raises(ValueError, match=r"'nonsense', but .*and 1 more"):
+            profile.why("nonsense")
+        with pytest.raises(TypeError, match="takes an op, the name of ops, an array"):
+            profile.why(3)
+
+
+def test_a_long_chain_of_reasons_is_ten_lines_of_text():
+    with cs.Engine(workers=1) as engine:
+        with cs.profile() as profile:
+            value, latch = cs.Var("value"), HostLatch()
+            ops = [engine.push(latch.wait, writes=value)]
+            ops += [engine.push(lambda: None, writes=value) for _ in range(20)]
+            latch.release()
+        why = profile.why(ops[-1])
+    assert len(why) > 10
+    lines = str(why).splitlines()
+    assert len(lines) == 10
+    assert lines[-1] == f"and {len(why) - 9} more: the list has them"
+
+
+def test_a_wait_on_a_virtual_clock_is_part_of_the_run_of_what_it_waits_for():
+    def op(number, place, start, end, *before):
+        # Its end was noticed late, since the host compiled a kernel.
+        made = Record(number, f"op {number}", "kernel", "here:1", 0.0, device=0, place=place)
+        made.clock, made.start_us, made.end_us, made.found_us = VIRTUAL, start, end, 1e6
+        made.before = [Dependency(each, "RAW", "x") for each in before]
+        return made
+
+    first = op(1, "stream 1", 0.0, 100.0)
+    busy = op(2, "stream 2", 0.0, 60.0)
+    behind = op(3, "stream 2", 100.0, 120.0, first)
+    last = op(4, "stream 2", 120.0, 130.0)
+    records = [first, busy, behind, last]
+    blocked = blockers(records)
+    assert [reason_of(each, blocked).waited_us for each in records] == [0.0, 0.0, 40.0, 20.0]
+
+
+def test_no_bound_is_above_the_elapsed_time():
+    def op(number, queued, start, end):
+        made = Record(number, f"op {number}", "host", "here:1", queued, place="worker")
+        made.start_us, made.end_us, made.found_us = start, end, end
+        return made
+
+    # The first could have started 90 us earlier, where the second had not been pushed.
+    (axis,) = axes([op(1, 0.0, 90.0, 100.0), op(2, 95.0, 100.0, 110.0)])
+    assert axis.unbounded_us == axis.elapsed_us == 20.0
 
 
 def test_the_trace_has_the_form_that_viewers_read(tmp_path):

@@ -21,6 +21,7 @@ from cudasync.engine import observation
 from cudasync.engine.hazards.interval_map import Region
 from cudasync.profile.analysis import axes, places, rows, violations
 from cudasync.profile.record import WALL, Record
+from cudasync.profile.wait_reasons import blockers, reason_of
 
 
 def profiled(program, setting) -> tuple[cs.Profile, dict[str, int], int]:
@@ -56,6 +57,15 @@ def wrong(profile: cs.Profile, numbers: dict[str, int], pushed: int) -> list[str
         found.append(f"{pushed} ops were pushed, {len(seen)} are in the profile")
     found += [f"step {id_} is missing" for id_, number in numbers.items() if number not in seen]
     for axis in axes(records):
+        if axis.unbounded_us > axis.elapsed_us:
+            found.append(f"a bound of {axis.unbounded_us} above {axis.elapsed_us} us")
+        blocked = blockers(records)
+        for record in records:
+            reason = reason_of(record, blocked)
+            on = reason.blocker if reason.dependency is None else reason.dependency.on
+            is_here = record.clock == axis.clock != WALL and on is not None
+            if is_here and on.clock == axis.clock and reason.waited_us > axis.elapsed_us + 1:
+                found.append(f"a wait of {reason.waited_us} in {axis.elapsed_us} us")
         if axis.critical_us > axis.unbounded_us + 1:
             found.append(f"with no end of workers {axis.unbounded_us} of {axis.critical_us} us")
         if axis.critical_us > axis.elapsed_us + 1:

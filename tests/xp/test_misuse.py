@@ -100,6 +100,21 @@ def test_what_the_namespace_does_not_have_says_so_and_is_not_there():
         assert not hasattr(xp, name)
         with pytest.raises(NotImplementedError, match=r"extension|complex"):
             getattr(xp, name)
+    for name, instead in (("array", "xp.asarray"), ("concatenate", "xp.concat")):
+        with pytest.raises(AttributeError, match=instead):
+            getattr(xp, name)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'") as error:
         getattr(xp, "non" + "sense")
     assert not isinstance(error.value, NotImplementedError)
+
+
+@pytest.mark.parametrize("place", [0, "cpu"])
+def test_an_array_says_what_to_write_for_a_method_that_it_lacks(place):
+    x = xp.ones(3, device=place)
+    for name, instead in (("sum", r"xp\.sum\(x\)"), ("to", "to_device"), ("get", r"x\.numpy\(\)")):
+        assert not hasattr(x, name)
+        with pytest.raises(AttributeError, match=f"no attribute '{name}': write .*{instead}"):
+            getattr(x, name)
+    for name in ("nonsense", "_private", "__array_interface__"):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'$"):
+            getattr(x, name)

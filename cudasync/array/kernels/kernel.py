@@ -129,7 +129,10 @@ class Kernel(driver.Kernel):
         except (KeyError, TypeError):  # TypeError: a list in the shape, which is allowed.
             pass
         if not isinstance(shape, tuple) or not 2 <= len(shape) <= 3:
-            raise TypeError("write kernel[grid, block] or kernel[grid, block, shared_bytes]")
+            raise TypeError(
+                "write kernel[grid, block](...) or kernel[grid, block, shared_bytes](...): "
+                "blocks, and threads of each block"
+            )
         return BoundKernel(self, shape[0], shape[1], shape[2] if len(shape) == 3 else 0)
 
     def keep(self, bound: BoundKernel) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cudasync.array.namespace import namespace
 from cudasync.errors import CudasyncError, RecordingError
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class Values:
         def numpy(self) -> np.ndarray[Any, Any]: ...
 
         def copy(self) -> Any: ...
+
+    if not TYPE_CHECKING:  # A type checker would accept any name.
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(_no_attribute(name), name=name, obj=self)
 
     def __array__(
         self, dtype: DTypeLike | None = None, *, copy: bool | None = None
@@ -134,3 +140,29 @@ def where(array: Any) -> str:
 def outline(array: Any) -> str:
     """A short description of an array, without its values."""
     return f"<{type(array).__name__} {array.shape} {array.dtype} on device {where(array)}>"
+
+
+# What people type who know NumPy, CuPy or PyTorch.
+_INSTEAD = {
+    "cpu": 'x.to_device("cpu"), or x.numpy()',
+    "cuda": "x.to_device(0)",
+    "fill": "x[...] = value",
+    "flatten": "xp.reshape(x, (-1,))",
+    "get": "x.numpy()",
+    "ravel": "xp.reshape(x, (-1,))",
+    "synchronize": "x.wait()",
+    "to": "x.to_device(...), or xp.astype(x, dtype)",
+    "tolist": "x.numpy().tolist()",
+    "transpose": "xp.permute_dims(x, axes), or x.T",
+}
+
+
+def _no_attribute(name: str) -> str:
+    """The message for an attribute that arrays lack, with what to write instead."""
+    said = f"cudasync's arrays have no attribute {name!r}"
+    if name.startswith("_"):
+        return said
+    instead = _INSTEAD.get(name)
+    if instead is None and name in namespace(None).__all__:
+        instead = f"xp.{name}(x)"
+    return f"{said}: write {instead}" if instead else said

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cuda.bindings import driver
 
@@ -73,6 +73,13 @@ class Kernel:
     def _attribute(self, attribute: Any) -> int:
         answer = driver.cuFuncGetAttribute(attribute, self.function)
         return int(check(answer, "cuFuncGetAttribute"))
+
+    def __call__(self, *args: object, **named: object) -> NoReturn:
+        """Raises TypeError, which says how a kernel is launched."""
+        raise TypeError(
+            f"kernel {self.name} needs a launch shape: write kernel[grid, block](...), or "
+            "cs.launch(kernel, grid=, block=, args=, stream=) for your own stream"
+        )
 
     def on(self, device: DeviceLike) -> Self:
         """This kernel on `device`, loaded there at the first call; itself on its own device.
