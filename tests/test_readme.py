@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 README = ROOT / "README.md"
 PAGES = [README, *sorted(PACKAGE.glob("*/README.md"))]
 PYTHON = [(page, block) for page in PAGES for block in blocks(page) if block.language == "python"]
-# Blocks with CuPy run in their own process, because the software GPU must precede CuPy's import.
+# Blocks with CuPy run in their own process, because they choose the driver before CuPy's import.
 WITH_CUPY = [block for page in PAGES for block in blocks(page) if block.language == "py"]
 
 
@@ -43,7 +43,7 @@ def test_a_python_block_runs_as_it_stands(page, block, monkeypatch, tmp_path):
 def test_a_block_with_cupy_runs_where_that_is_installed(block):
     if importlib.util.find_spec("cupy") is None:
         pytest.skip("needs cupy")
-    program = f"from cudasync.softgpu import install\ninstall()\n{block.text}print('over')"
+    program = f"{block.text}print('over')"
     assert run_text(program, 120, CUDASYNC_DEVICE="soft") == (0, "over\n")
 
 
