@@ -384,11 +384,8 @@ class MemoryManager:
 
     def _of_the_host(self, own: Device) -> list[tuple[int, int]]:
         """The ranges of host memory that kernels of a device may touch: a pool's need access."""
-        return [
-            (each.start, each.end)
-            for each in self._host.live()
-            if each.pool is None or each.pool.access(own)
-        ]
+        live = self._host.live()
+        return [(a.start, a.end) for a in live if a.pool is None or a.pool.access(own)]
 
     @staticmethod
     def _reachable(device: Device, context: Context) -> list[tuple[int, int]]:
