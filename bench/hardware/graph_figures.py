@@ -68,7 +68,7 @@ def graphs(rig: Rig, found: Found) -> None:
             launch = launching(rig, executable)
             checked(launch())
             rig.settle()
-            name = f"{count} nodes, {shape}"
+            name = f"{count} {'nodes' if count > 1 else 'node'}, {shape}"
             found.add(f"graphs: launch of {name}, idle", "us", per_call(rig, launch, calls=1))
             found.add(f"graphs: launch of {name}, in bursts", "us", per_call(rig, launch, calls=8))
             found.add(f"graphs: launch of {name}, until done", "us", until_done(rig, launch))

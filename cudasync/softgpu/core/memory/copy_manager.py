@@ -50,9 +50,10 @@ class TransferManager:
             return
         for end in ends:
             found = end.allocation
-            pool = None if found is None else found.pool
+            if found is None or found.pool is None:
+                continue
             # The driver copies from and to the host, whatever kernels may do.
-            if pool is None or pool.device is None or pool.access(context.device):
+            if found.pool.device is None or found.pool.access(context.device):
                 continue
             raise DriverFailure(
                 INVALID_VALUE,
