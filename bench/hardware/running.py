@@ -116,8 +116,8 @@ class Setting:
             "PYTHONFAULTHANDLER": "1",
             "PYTHONUNBUFFERED": "1",
             "CUDASYNC_DEVICE": "soft" if self.is_dry else "cuda",
-            # As many as the GPUs that one usually has.
-            "CUDASYNC_SOFTGPU_DEVICES": "1",
+            # In a dry run as many devices as one usually has.
+            **({"CUDASYNC_SOFTGPU_DEVICES": "1"} if self.is_dry else {}),
             # `git status` would refresh the index.
             "GIT_OPTIONAL_LOCKS": "0",
             _RUN: self.word,
