@@ -4,7 +4,8 @@
 kernel that does the same. The time is that of issuing, without the driver's enqueuing calls; the
 driver's calls for memory are counted. `cpu.NAME`: additions of tiny arrays on the CPU, until the
 last result exists. `large.NAME`: one operation on many elements, until its result exists, beside
-NumPy on one thread. `compile`: from the first call of an elementwise function to its result, in a
+NumPy on one thread. `device.NAME`: the same on the device, beside CuPy and PyTorch on it, which a
+real GPU alone has. `compile`: from the first call of an elementwise function to its result, in a
 process that has compiled another function before: new on the machine, or kept by another process.
 """
 
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import cudasync as cs
-from bench.arrays import peers
+from bench.arrays import device_peers, peers
 from bench.arrays.compilation import measure_compiling
 from bench.harness import command
 from bench.harness.goals import Goal
@@ -34,6 +35,7 @@ from cudasync import xp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bench.arrays.device_peers import OnDevice
     from bench.harness.measurement import Session
 
 CALLED = "kernel[grid, block](...)"
@@ -72,6 +74,7 @@ def build(session: Session) -> None:
         add_dispatch(session, f"bench_arrays.dispatch.{name}", burst, width, most)
     add_cpu(session)
     add_large(session)
+    add_device(session, is_software=device.is_software)
     if session.wants("bench_arrays.compile"):
         measure_compiling(session)
 
@@ -227,6 +230,77 @@ def add_large(session: Session) -> None:
                 goals=[Goal(ARRAYS, NUMPY, most)],
             )
         )
+
+
+def add_device(session: Session, *, is_software: bool) -> None:
+    """A chain of additions of small arrays, and one operation on many elements, on the device."""
+    if not session.wants("bench_arrays.device"):
+        return
+    ops = session.parameter("device_ops", small=4, large=100)
+    small = session.parameter("device_small", small=64, large=1 << 10)
+    large = session.parameter("device_elements", small=1 << 10, large=1 << 24)
+    libraries = device_peers.installed(session, is_software=is_software)
+    values = np.random.default_rng(2).random((2, large), dtype=np.float32)
+
+    def chain(library: OnDevice) -> Callable[[], object]:
+        x, y = (library.made(each[:small]) for each in values)
+
+        def run() -> object:
+            z = x
+            for _ in range(ops):
+                z = z + y
+            return z
+
+        return run
+
+    def one(call: Callable[[object, object, object], object]) -> Callable:
+        def of(library: OnDevice) -> Callable[[], object]:
+            x, y = (library.made(each) for each in values)
+            return lambda: call(library.functions, x, y)
+
+        return of
+
+    for name, of, operations in (
+        ("chain", chain, ops),
+        ("add", one(lambda functions, x, y: x + y), 1),
+        ("exp", one(lambda functions, x, y: functions.exp(x)), 1),
+        ("sum", one(lambda functions, x, y: functions.sum(x)), 1),
+    ):
+        contenders = []
+        for library in libraries:
+            run = of(library)
+            contenders += on_the_device(session, library, run)
+        session.add(
+            Case(
+                name=f"bench_arrays.device.{name}",
+                contenders=contenders,
+                baseline=contenders[0].name,
+                operations=operations,
+                unit="call",
+            )
+        )
+
+
+def on_the_device(
+    session: Session, library: OnDevice, run: Callable[[], object]
+) -> list[Contender]:
+    """The work until it is done; with our arrays also on the serial engine, call by call."""
+
+    def checksum() -> int:
+        return rounded(lambda: library.values(run()))()
+
+    found = [Contender(library.name, finished(run, library.wait), checksum)]
+    if library.name == ARRAYS:
+        engine = cs.Engine("serial")
+        session.closing.callback(engine.close)
+
+        def serially() -> object:
+            with cs.use(engine):
+                return run()
+
+        name = f"{ARRAYS}, serial engine"
+        found.append(Contender(name, finished(serially, library.wait), checksum))
+    return found
 
 
 def chain_of_five(x: object, y: object, z: object) -> object:

@@ -12,7 +12,7 @@ import checkout  # noqa: F401
 
 # isort: split
 import time
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,6 +146,8 @@ def build(session: Session) -> None:
         if not session.wants(name):
             continue
         closing = session.closing
+        # NumPy takes seconds for large sizes, so it computes once for all contenders.
+        expected = cache(partial(dag.expected, dag.arrays))
         ways = {
             HAND: ByHand(closing, dag, module, is_one=False),
             ONE: ByHand(closing, dag, module, is_one=True),
@@ -156,7 +158,8 @@ def build(session: Session) -> None:
             Case(
                 name=name,
                 contenders=[
-                    Contender(each, timed(way), checksum(dag, way)) for each, way in ways.items()
+                    Contender(each, timed(way), checksum(dag, way, expected))
+                    for each, way in ways.items()
                 ],
                 baseline=HAND,
                 operations=len(dag.steps),
@@ -185,14 +188,16 @@ def timed(way: ByHand | Eager) -> Callable[[int], float]:
     return bench
 
 
-def checksum(dag: Dag, way: ByHand | Eager) -> Callable[[], int]:
+def checksum(
+    dag: Dag, way: ByHand | Eager, expected: Callable[[], dict[str, np.ndarray]]
+) -> Callable[[], int]:
     """The bits of all arrays after a run from the first values; ChecksumError if NumPy differs."""
 
     def found() -> int:
         way.reset()
         run(way)
         values = way.values()
-        for name, wanted in dag.expected(dag.arrays).items():
+        for name, wanted in expected().items():
             if not np.allclose(values[name].reshape(wanted.shape), wanted, rtol=1e-3, atol=1e-5):
                 raise ChecksumError(f"{dag.name}: {name} is not what NumPy makes of it")
         return checksum_of(list(values.values()))

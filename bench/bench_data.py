@@ -2,8 +2,9 @@
 
 `jpeg`: sample photographs, decoded by Pillow and resized to 224 x 224, in batches of 32, from the
 beginning of a pass to its end. The processes of PyTorch's DataLoader exist before the timing; those
-of cudasync start within it. `map`: a function that returns its argument. Two more measures: the
-wait of a loop whose step takes longer than a batch, and the memory over many samples.
+of cudasync start within it. `map`: a function that returns its argument. `device`: rows in memory,
+gathered into batches that become arrays of the device, beside a loop that copies each. Two more
+measures: the wait of a loop whose step takes longer than a batch, and the memory over many samples.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def build(session: Session) -> None:
         session.versions[package] = machine.installed(package) or "absent"
     add_photographs(session)
     add_map(session)
+    add_device(session)
     session.at_end.append(measure_processor)
     session.at_end.append(measure_waiting)
     session.at_end.append(measure_memory)
@@ -136,6 +138,59 @@ def add_map(session: Session) -> None:
             unit="sample",
             most_loops=1,
             goals=goals,
+        )
+    )
+
+
+def add_device(session: Session) -> None:
+    """Batches until each is on the device: a loop with a copy, and copies ahead of the loop."""
+    if not session.wants("bench_data.device"):
+        return
+    count = session.parameter("device_batches", small=2, large=40)
+    size = session.parameter("device_row", small=1_000, large=3 * 224 * 224)
+    rows = np.random.default_rng(3).random((BATCH, size), dtype=np.float32)
+    everything = [rows[at % BATCH] for at in range(count * BATCH)]
+
+    def loop() -> Iterable[cs.Array]:
+        for at in range(0, len(everything), BATCH):
+            batch = cs.array(np.stack(everything[at : at + BATCH]))
+            cs.waitall()
+            yield batch
+
+    ahead = data.source(everything).batch(BATCH).prefetch(2, device=0)
+    ways: dict[str, Callable[[], Iterable[cs.Array]]] = {
+        "loop of stack, copy and wait": loop,
+        "cudasync, prefetch(2, device=0)": ahead.__iter__,
+    }
+
+    def waited(begin: Callable[[], Iterable[cs.Array]]) -> Callable[[int], float]:
+        run = timed(begin)
+
+        def bench(loops: int) -> float:
+            start = time.perf_counter()
+            run(loops)
+            cs.waitall()
+            return time.perf_counter() - start
+
+        return bench
+
+    def checksum(begin: Callable[[], Iterable[cs.Array]]) -> int:
+        found = 0
+        for batch in begin():
+            found = zlib.crc32(np.ascontiguousarray(batch.numpy()), found)
+        return found
+
+    session.add(
+        Case(
+            name="bench_data.device",
+            contenders=[
+                Contender(name, waited(begin), partial(checksum, begin))
+                for name, begin in ways.items()
+            ],
+            baseline="loop of stack, copy and wait",
+            operations=count,
+            unit="batch",
+            most_loops=1,
         )
     )
 

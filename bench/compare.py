@@ -23,6 +23,7 @@ from pathlib import Path
 
 from checkout import ROOT
 
+from bench.hardware import reading
 from bench.harness.tables import amount, goal_words, musts, plain, table
 
 BENCH = ROOT / "bench"
@@ -120,12 +121,15 @@ def run(program: str, result: Path, *, small: bool, long: bool) -> dict | None:
 
 
 def show(names: list[str]) -> int:
-    """Print a table for each result file."""
+    """Print the tables of each result file; of a run on a GPU first what passed and failed."""
     for name in names:
         try:
             read = json.loads(Path(name).read_text(encoding="utf-8"))
             # A day on a GPU is kept as one file of several results.
-            text = "\n\n".join(map(table, read.get("reports", [read])))
+            texts = [*map(table, read.get("reports", [read]))]
+            if "parts" in read:
+                texts.insert(0, f"{read['gpu']}, {read['date']}\n\n{reading.table(read['parts'])}")
+            text = "\n\n".join(texts)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             print(f"{name}: not a bench result: {type(error).__name__}: {error}", file=sys.stderr)
             return 2

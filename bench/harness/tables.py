@@ -40,9 +40,11 @@ def promises(report: dict) -> Iterator[tuple[str, dict]]:
 
 
 def table(report: dict) -> str:
-    """The machine line, the cases with the baseline first, the promises, and the counts."""
-    lines = [
-        f"**{report['program']}** {machine_line(report)}",
+    """The machine line, the cases with the baseline first, the promises, counts and figures."""
+    lines = [f"**{report.get('task', report['program'])}** {machine_line(report)}"]
+    if not report["cases"]:
+        return "\n".join(lines + figure_lines(report))
+    lines += [
         "",
         "| case | contender | ratio (middle half) | over the baseline | median (best) |",
         "|---|---|---:|---:|---:|",
@@ -144,6 +146,26 @@ def measure_lines(report: dict) -> list[str]:
             f"| {measure['id']} | {'' if limit is None else plain(limit)} "
             f"| {plain(measure['value'])} {measure['unit']} "
             f"| {'' if limit is None else verdict(measure)} |"
+        )
+    return lines
+
+
+def figure_lines(report: dict) -> list[str]:
+    """A row for each figure that has nothing beside it: the median of its samples."""
+    if not report.get("figures"):
+        return []
+    lines = [
+        "",
+        "| figure | median (middle half) | least to most | samples |",
+        "|---|---:|---:|---:|",
+    ]
+    for figure in report["figures"]:
+        median, low, high, least, most = (
+            short(figure[name]) for name in ("median", "q1", "q3", "least", "most")
+        )
+        lines.append(
+            f"| {figure['id']} | {median} {figure['unit']} ({low} to {high}) "
+            f"| {least} to {most} | {figure['samples']} |"
         )
     return lines
 

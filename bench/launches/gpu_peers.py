@@ -21,6 +21,7 @@ import cudasync as cs
 from bench.driver.baseline import checked
 from bench.launches import bursts
 from bench.launches.bursts import BLOCK, placed
+from bench.launches.peers import numba_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -266,7 +267,7 @@ class Numba:
     def __init__(
         self, closing: ExitStack, kernel: cs.Kernel, burst: Burst, first: np.ndarray
     ) -> None:
-        from numba import cuda
+        cuda = numba_cuda()
 
         @cuda.jit("void(uint32[::1], uint32[::1])")
         def add_to(source, target):

@@ -6,7 +6,9 @@ order. Each raises if its library is not installed, or does not work with the de
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from bench.launches import bursts
 
@@ -55,6 +57,18 @@ class CudaCore:
         return [called(of(source), of(target)) for source, target in rig.raw_pointers()]
 
 
+def numba_cuda() -> Any:
+    """The module `numba.cuda`. In this process NumPy has again a name that its import looks up.
+
+    NumPy 2.5 has no `row_stack`, which was another name of `vstack`.
+    """
+    if not hasattr(np, "row_stack"):
+        np.row_stack = np.vstack  # type: ignore[attr-defined]
+    from numba import cuda
+
+    return cuda
+
+
 class NumbaCuda:
     """numba-cuda: the kernel in Python, compiled beforehand; the whole call is made each time."""
 
@@ -63,7 +77,7 @@ class NumbaCuda:
 
     @staticmethod
     def calls(rig: Rig) -> Calls:
-        from numba import cuda
+        cuda = numba_cuda()
 
         @cuda.jit("void(uint32[::1], uint32[::1])")
         def add_to(source, target):

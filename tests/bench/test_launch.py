@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import textwrap
 from functools import partial
 
 import bench_launch
 import pytest
+from helpers.repository.checkout import ROOT
 
 from bench.harness import measurement
 from bench.harness.bytecodes import bytecodes
@@ -95,3 +99,33 @@ def test_a_peer_that_takes_part_is_a_contender_that_does_the_same_work(session, 
     sums = {each.name: each.checksum() for each in made}
     assert sums[Raw.name] == sums[bench_launch.RAW] == sums[bench_launch.CALLED]
     assert sums[Lazy.name] != sums[bench_launch.RAW]
+
+
+PLANTED_NUMBA = """
+import numpy
+added = numpy.row_stack([[1], [2]])
+"""
+
+
+def test_numba_cuda_finds_the_name_that_newer_releases_of_numpy_have_not(tmp_path):
+    """In that process alone: this one's NumPy stays as it is."""
+    package = tmp_path / "numba"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "cuda.py").write_text(PLANTED_NUMBA)
+    text = """
+        import numpy
+        vars(numpy).pop("row_stack", None)
+        numpy.__dict__.pop("__getattr__", None)
+        from bench.launches.peers import numba_cuda
+        print(numba_cuda().added.tolist())
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(text)],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "[[1], [2]]\n"), done.stderr

@@ -1,19 +1,23 @@
-"""Fixtures for tests that call the software GPU over the C ABI."""
+"""Fixtures for tests that call the software GPU over the C ABI.
+
+With CUDASYNC_DEVICE=cuda they call a real GPU's driver; `bench/hardware/parts.py` names the files
+for which that is of use.
+"""
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from cuda.bindings import driver
-from helpers.driver.call_results import create_context, ok
+from helpers.driver.call_results import create_context, ok, place_driver
 from helpers.driver.graph_builder import GraphText, Kernels
-
-from cudasync.softgpu import install
 
 
 @pytest.fixture
 def context():
     """A new context, so that the tests do not touch the primary one."""
-    install()
+    place_driver()
     ok(driver.cuInit(0))
     made = create_context()
     yield made
@@ -52,11 +56,17 @@ def events(context):
 
 @pytest.fixture
 def by(request):
-    """The lowerings that run a texture kernel: the scalar one, and with --all-cases both."""
+    """The lowerings that run a texture kernel: the scalar one, and with --all-cases both.
+
+    A real GPU is asked by its driver, as the vector lowering is.
+    """
+    if os.environ.get("CUDASYNC_DEVICE") == "cuda":
+        return "vector"
     return "both" if request.config.getoption("--all-cases") else "scalar"
 
 
 @pytest.fixture
 def by_one(request):
     """Like `by`, for a kernel that writes: with --all-cases the vector lowering."""
-    return "vector" if request.config.getoption("--all-cases") else "scalar"
+    by_driver = os.environ.get("CUDASYNC_DEVICE") == "cuda"
+    return "vector" if by_driver or request.config.getoption("--all-cases") else "scalar"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from cuda.bindings import driver
 from cuda.core import (
     Device,
     LaunchConfig,
@@ -36,6 +37,16 @@ def describe(device):
     return len(names)
 
 
+def let_kernels_use(pool, device):
+    """Memory of a pool of the host is for copies until a device is given access."""
+    grant = driver.CUmemAccessDesc()
+    grant.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    grant.location.id = device.device_id
+    grant.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    (code,) = driver.cuMemPoolSetAccess(driver.CUmemoryPool(int(pool.handle)), [grant], 1)
+    assert code == driver.CUresult.CUDA_SUCCESS, code
+
+
 def main():
     device = Device()
     device.set_current()
@@ -46,6 +57,7 @@ def main():
 
     streams = [device.create_stream() for _ in range(3)]
     pools = [LegacyPinnedMemoryResource(), PinnedMemoryResource(), ManagedMemoryResource()]
+    let_kernels_use(pools[1], device)
     buffers = []
     for number, (stream, pool) in enumerate(zip(streams, pools, strict=True)):
         buffer = pool.allocate(BYTES, stream=stream)

@@ -64,6 +64,7 @@ def test_bytes_are_those_that_nodes_read_and_write():
     assert y.shape == (100,)
 
 
+@pytest.mark.skipif(cs.device_count() < 2, reason="no second device")
 def test_an_estimate_is_that_of_places_side_by_side():
     x, y = (cs.array(np.arange(100, dtype=np.float32), device=at) for at in range(2))
     with cs.graph() as g:

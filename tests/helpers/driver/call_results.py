@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from contextlib import contextmanager
 
 from cuda.bindings import driver
@@ -17,6 +18,19 @@ def ok(result):
 def message(code):
     """The text of cuGetErrorString for a code."""
     return driver.cuGetErrorString(code)[1].decode()
+
+
+def place_driver():
+    """Put the software GPU into this process, unless CUDASYNC_DEVICE asks for a real one."""
+    if os.environ.get("CUDASYNC_DEVICE") != "cuda":
+        from cudasync.softgpu import install
+
+        install()
+
+
+def tells(code, text):
+    """Whether the software GPU says this of a code; a real driver has words of its own."""
+    return text in message(code) or os.environ.get("CUDASYNC_DEVICE") == "cuda"
 
 
 @contextmanager

@@ -10,7 +10,8 @@ PRELUDE = """
 import ctypes, faulthandler, os, random, sys, threading
 faulthandler.dump_traceback_later({deadline_s}, exit=True)
 from cudasync.softgpu import install
-install()
+# Also on a machine with a GPU.
+install(force=True)
 from cuda.bindings import driver as d
 from helpers.driver.call_results import create_context
 R = d.CUresult

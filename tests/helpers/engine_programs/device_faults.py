@@ -30,19 +30,24 @@ from helpers.engine_programs.steps import (
 import cudasync as cs
 
 
-def differences_after_fault(program: Program, setting: Setting) -> list[str]:
-    """The unnecessary damage, and the state that was not good again after the reset."""
+def differences_after_fault(
+    program: Program, setting: Setting, *, comes_back: bool = True
+) -> list[str]:
+    """The unnecessary damage, and the state that was not good again after the reset.
+
+    Without `comes_back` the device is taken for lost: nothing is asked of it after the fault.
+    """
     try:
         with open_engine(setting) as engine:
-            found = _run(program, setting, engine)
+            found = _run(program, setting, engine, comes_back=comes_back)
     except (cs.CudasyncError, TimeoutError) as error:
         found = [f"{type(error).__name__}: {error}"]
-    if found:
+    if found and comes_back:
         reset_devices()
     return found
 
 
-def _run(program: Program, setting: Setting, engine: cs.Engine) -> list[str]:
+def _run(program: Program, setting: Setting, engine: cs.Engine, *, comes_back: bool) -> list[str]:
     runner = Runner(program, engine, holds=setting.holds)
     lost = _lost(runner)
     runner.push_all()
@@ -58,10 +63,13 @@ def _run(program: Program, setting: Setting, engine: cs.Engine) -> list[str]:
     # The rest of the run is judged as if the refused steps did not exist.
     run.order = [id_ for id_ in run.order if id_ not in runner.refused]
     del runner
-    lost.reset()
+    if comes_back:
+        lost.reset()
     found += _harmed(program, run, lost.ordinal)
     if first is None:
         found.append("waitall raised nothing")
+    if not comes_back:
+        return found
     tame = replace(program, pushes=tuple(map(_tamed, program.pushes)))
     again = compare(tame, Runner(tame, engine, holds=setting.holds).run())
     return found + [f"after the reset: {each}" for each in again]

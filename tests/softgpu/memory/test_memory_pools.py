@@ -6,7 +6,7 @@ import ast
 
 import pytest
 from cuda.bindings import driver
-from helpers.driver.call_results import IS_CUDA_12, message, ok
+from helpers.driver.call_results import IS_CUDA_12, ok, tells
 from helpers.driver.driver_process import run_driver
 
 R = driver.CUresult
@@ -71,7 +71,7 @@ def test_a_pool_has_a_limit_of_its_own(context, stream):
     memory = ok(driver.cuMemAllocFromPoolAsync(4000, pool, stream))
     code, *_ = driver.cuMemAllocFromPoolAsync(100, pool, stream)
     assert code == R.CUDA_ERROR_OUT_OF_MEMORY
-    assert "of the pool's 4096" in message(code)
+    assert tells(code, "of the pool's 4096")
     ok(driver.cuMemFreeAsync(memory, stream))
     ok(driver.cuStreamSynchronize(stream))
     ok(driver.cuMemAllocFromPoolAsync(4096, pool, stream))
@@ -103,7 +103,7 @@ def test_a_device_allocates_from_the_pool_that_is_set(pool, stream):
     assert driver.cuMemPoolDestroy(default)[0] == R.CUDA_ERROR_INVALID_VALUE
 
 
-def test_pools_of_the_host_give_memory_that_both_can_use(context, stream):
+def test_pools_of_the_host_give_memory_that_the_driver_copies(context, stream):
     pool = ok(driver.cuMemPoolCreate(properties(HOST)))
     memory = ok(driver.cuMemAllocFromPoolAsync(64, pool, stream))
     ok(driver.cuMemsetD8Async(memory, 7, 64, stream))
@@ -172,6 +172,49 @@ def test_another_device_uses_a_pool_only_with_access():
     assert out[:3] == ["0", "3", r"b'\x07'"]
     assert out[3].startswith("ILLEGAL_ADDRESS an illegal memory access was encountered: kernel set")
     assert out[4] == "INVALID_VALUE"
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("which", ["made", "default"])
+def test_kernels_need_access_to_a_pool_of_the_host(which, devices):
+    """An H200 ended such a kernel with 700, also with the pool that is the default."""
+    program = f"""
+    is_made = {which == "made"}
+    what = d.CUmemPoolProps()
+    what.allocType = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    what.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
+    if is_made:
+        pool = ok(d.cuMemPoolCreate(what))
+    else:
+        pool = ok(d.cuMemGetDefaultMemPool(what.location, what.allocType))
+    here = d.CUmemLocation()
+    here.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    here.id = 0
+    memory = ok(d.cuMemAllocFromPoolAsync(64, pool, 0))
+    ok(d.cuMemsetD8Async(memory, 5, 64, 0))
+    ok(d.cuCtxSynchronize())
+    for place in (here, what.location):
+        print(int(ok(d.cuMemPoolGetAccess(pool, place))))
+    print(read(memory, 1))
+    grant = d.CUmemAccessDesc()
+    grant.location = here
+    grant.flags = d.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    ok(d.cuMemPoolSetAccess(pool, [grant], 1))
+    print(int(ok(d.cuMemPoolGetAccess(pool, here))))
+    ok(set_word(memory, 7))
+    ok(d.cuCtxSynchronize())
+    print(read(memory, 1))
+    grant.flags = d.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_NONE
+    ok(d.cuMemPoolSetAccess(pool, [grant], 1))
+    ok(set_word(memory, 8))
+    print(code(d.cuCtxSynchronize()), said(R.CUDA_ERROR_ILLEGAL_ADDRESS).partition(" at ")[0])
+    grant.location = what.location
+    print(code(d.cuMemPoolSetAccess(pool, [grant], 1)))
+    """
+    out = run_driver(program, devices=devices).splitlines()
+    assert out[:5] == ["0", "3", r"b'\x05'", "3", r"b'\x07'"]
+    assert out[5].startswith("ILLEGAL_ADDRESS an illegal memory access was encountered: kernel set")
+    assert out[6] == "INVALID_VALUE"
 
 
 COPIES = """

@@ -7,11 +7,9 @@ import ctypes
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from helpers.driver.call_results import held, message, ok
+from helpers.driver.call_results import held, ok, place_driver, tells
 from hypothesis import given
 from hypothesis import strategies as st
-
-from cudasync.softgpu import install
 
 R = driver.CUresult
 F = driver.CUarray_format
@@ -94,7 +92,7 @@ def test_an_array_is_described_as_it_was_made(context):
 def test_an_array_that_can_not_be_is_refused(context, what, said):
     code = driver.cuArray3DCreate(what)[0]
     assert code == R.CUDA_ERROR_INVALID_VALUE
-    assert said in message(code)
+    assert tells(code, said)
 
 
 def test_memory_of_arrays_is_counted(context):
@@ -107,7 +105,7 @@ def test_memory_of_arrays_is_counted(context):
 
 @given(data=st.data())
 def test_boxes_go_to_an_array_and_back(data):
-    install()
+    place_driver()
     height, depth = data.draw(st.sampled_from([(0, 0), (5, 0), (5, 4)]))
     format_, channels = (
         data.draw(st.sampled_from(sorted(FORMATS))),

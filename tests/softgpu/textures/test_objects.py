@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 from helpers.driver import texture_objects
-from helpers.driver.call_results import held, message, ok
+from helpers.driver.call_results import held, ok, tells
 from helpers.driver.texture_model import BORDER, CLAMP, MIRROR, WRAP, Texture
 
 R = driver.CUresult
@@ -65,40 +65,40 @@ def pitched(memory, width, height, pitch):
 PLAIN = Texture([RAW])
 
 
-def refused(resource, model=PLAIN):
+def refused(said, resource, model=PLAIN):
     code = driver.cuTexObjectCreate(resource, texture_objects.sampling_of(model), None)[0]
     assert code == R.CUDA_ERROR_INVALID_VALUE
-    return message(code)
+    assert tells(code, said)
 
 
 def test_what_no_texture_can_be_of_is_refused(context):
     memory = int(ok(driver.cuMemAlloc(1024)))
-    assert "pass the end" in refused(linear(memory, 2048))
-    assert "1 to" in refused(linear(memory, 3))
-    assert "1, 2 or 4 channels" in refused(linear(memory, 1024, channels=3))
+    refused("pass the end", linear(memory, 2048))
+    refused("1 to", linear(memory, 3))
+    refused("1, 2 or 4 channels", linear(memory, 1024, channels=3))
     number = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT
     alignment = ok(driver.cuDeviceGetAttribute(number, 0))
     assert memory % alignment == 0
     for offset in (16, alignment // 2):
-        assert "not aligned" in refused(linear(memory + offset, 64))
-    assert "pitch" in refused(pitched(memory, 8, 4, 24))
+        refused("not aligned", linear(memory + offset, 64))
+    refused("pitch", pitched(memory, 8, 4, 24))
     number = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT
     pitch = ok(driver.cuDeviceGetAttribute(number, 0))
-    assert "pitch" in refused(pitched(memory, 8, 4, pitch + pitch // 4))
+    refused("pitch", pitched(memory, 8, 4, pitch + pitch // 4))
     sampling = texture_objects.sampling_of(PLAIN)
     ok(driver.cuTexObjectCreate(pitched(memory, 8, 4, 2 * pitch), sampling, None))
-    assert "pass the end" in refused(pitched(memory, 8, 64, 32))
+    refused("pass the end", pitched(memory, 8, 64, 32))
     array = texture_objects.array_of(RAW, 2)
     ok(driver.cuArrayDestroy(array))
-    assert "not a live CUDA array" in refused(texture_objects.array_resource(array))
+    refused("not a live CUDA array", texture_objects.array_resource(array))
 
 
 def test_what_no_texture_can_be_read_by_is_refused(context):
     resource = texture_objects.array_resource(texture_objects.array_of(RAW, 2))
-    assert "be filtered" in refused(resource, Texture([RAW], is_linear=True, reads_integers=True))
+    refused("be filtered", resource, Texture([RAW], is_linear=True, reads_integers=True))
     levels = [np.zeros((1, n, n, 1), np.float32) for n in (4, 2)]
     mipmap = texture_objects.mipmap_resource(texture_objects.mipmapped_of(levels, 2))
-    assert "normalised" in refused(mipmap, Texture(levels))
+    refused("normalised", mipmap, Texture(levels))
 
 
 def fetching():
@@ -121,6 +121,7 @@ def launch(handle, stream=0, *, count=1, kernel=None):
     return line, memory
 
 
+@pytest.mark.loses_device
 @pytest.mark.parametrize("what", ["a number", "a surface", "an ended one", "its array", "memory"])
 def test_a_handle_of_nothing_is_an_illegal_access_of_the_fetch(context, what):
     array = texture_objects.array_of(RAW, 2, texture_objects.SURFACE)
@@ -143,7 +144,7 @@ def test_a_handle_of_nothing_is_an_illegal_access_of_the_fetch(context, what):
     line, _ = launch(handle)
     code = driver.cuCtxSynchronize()[0]
     assert code == R.CUDA_ERROR_ILLEGAL_ADDRESS
-    assert f"PTX line {line}," in message(code)
+    assert tells(code, f"PTX line {line},")
 
 
 def test_a_kernel_that_was_launched_may_use_what_is_destroyed_later(context):

@@ -364,22 +364,28 @@ class MemoryManager:
             own.memory.version,
             self._host.version,
             virtual.access_version,
+            pools.access_version,
         )
         if len(devices) > 1:
             others = tuple(d.memory.version for d in devices)
-            key = (*key, *others, pools.access_version, *context.peers)
+            key = (*key, *others, *context.peers)
         kept = context.snapshot
         if kept is not None and kept[0] == key:
             return kept[1]
         with self._executor.lock:
             if context.snapshot is None or context.snapshot[0] != key:
-                ranges = [*own.memory.live_ranges(), *self._host.live_ranges()]
+                ranges = [*own.memory.live_ranges(), *self._of_the_host(own)]
                 ranges += virtual.ranges(own)
                 for device in devices:
                     if device is not own:
                         ranges += self._reachable(device, context)
                 context.snapshot = (key, AllocationSnapshot(ranges))
             return context.snapshot[1]
+
+    def _of_the_host(self, own: Device) -> list[tuple[int, int]]:
+        """The ranges of host memory that kernels of a device may touch: a pool's need access."""
+        live = self._host.live()
+        return [(a.start, a.end) for a in live if a.pool is None or a.pool.access(own)]
 
     @staticmethod
     def _reachable(device: Device, context: Context) -> list[tuple[int, int]]:

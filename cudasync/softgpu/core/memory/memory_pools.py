@@ -2,8 +2,9 @@
 
 Memory of a pool is taken from its device's arena, or the host's, on request, and goes back when it
 is freed. Memory that a pool *holds* beyond its use is only a count, up to the release threshold,
-as a program that watches the attributes expects. Only the pool's own device may use its memory
-until access is given: peer access to a context does not cover pools.
+as a program that watches the attributes expects. Kernels of the pool's own device alone may use its
+memory until access is given: peer access to a context does not cover pools. A pool of the host has
+no device of its own, so no kernel may, as on an H200; copies go there without access.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Pool:
         # Distinguishes its memory from other pools' memory in other processes.
         self.mark = 1 + secrets.randbelow(2**32 - 1)
         self.handle = new_handle()
-        # Other devices with access to its memory.
+        # Devices that were given access to its memory.
         self.guests: set[Device] = set()
         self._settings = dict.fromkeys(_REUSE, 1)
         self._threshold = 0
@@ -159,16 +160,16 @@ class Pool:
 
     def access(self, device: Device | None) -> int:
         """The CUmemAccess_flags of a device, or of the host."""
-        if self.device is None or self.allocation_type == MANAGED:
+        if self.allocation_type == MANAGED or device is self.device or device in self.guests:
             return ACCESS_BOTH
-        return ACCESS_BOTH if device is self.device or device in self.guests else ACCESS_NONE
+        return ACCESS_NONE
 
     def set_access(self, device: Device | None, flags: int) -> None:
         """Give a device access to the pool's memory, or revoke it."""
         check_access(flags)
-        if device is None or self.device is None:
+        if device is None or self.allocation_type == MANAGED:
             if flags != self.access(device):
-                raise DriverFailure(INVALID_VALUE, "the host's access to a pool cannot be changed")
+                raise DriverFailure(INVALID_VALUE, "this access to a pool cannot be changed")
         elif device is self.device:
             if flags != ACCESS_BOTH:
                 raise DriverFailure(INVALID_VALUE, "a device cannot lose its own pool")
