@@ -101,9 +101,12 @@ class Batched(Cursor):
         self.meter.worked(len(samples), 0.0)
         return batch
 
-    def advance(self, count: int) -> None:
-        self._source.advance(count * self._size)
-        self._given += count * self._size
+    def advance(self, count: int) -> int:
+        wanted = count * self._size
+        there = self._source.advance(wanted)
+        self._given += there
+        self._is_over = self._is_over or there < wanted
+        return there // self._size if self._drops else -(-there // self._size)
 
 
 class Bucketed(Batched):
@@ -149,5 +152,5 @@ class Bucketed(Batched):
             found.append(last if last.__class__ is Failed else self._made(last))
         return found
 
-    def advance(self, count: int) -> None:
-        Cursor.advance(self, count)
+    def advance(self, count: int) -> int:
+        return Cursor.advance(self, count)

@@ -100,12 +100,12 @@ class Mapped(Cursor):
                 self._under_way.clear()
         return found
 
-    def advance(self, count: int) -> None:
+    def advance(self, count: int) -> int:
         if self._skips or self._under_way or self._given:
-            super().advance(count)
-        else:
-            self._source.advance(count)
-            self._seen += count
+            return super().advance(count)
+        gone = self._source.advance(count)
+        self._seen += gone
+        return gone
 
     def _fill(self) -> None:
         while not self._is_over and len(self._under_way) < self.meter.capacity:

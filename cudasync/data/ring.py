@@ -103,12 +103,12 @@ class Prefetched(Cursor):
                 self._is_over = True
         return found
 
-    def advance(self, count: int) -> None:
+    def advance(self, count: int) -> int:
         if self._pulls or self._is_over:
-            super().advance(count)
-        else:
-            self._source.advance(count)
-            self._number += count
+            return super().advance(count)
+        gone = self._source.advance(count)
+        self._number += gone
+        return gone
 
     def _pull(self) -> tuple[Any, Op | None] | None:
         """The next item, and the op that gathers it; None at the end. Never raises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from _thread import allocate_lock
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -86,15 +87,13 @@ def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pi
     else:
         made = (*self._made, ("cache", key))
         store = InFolder(Path(where), lambda: fingerprint.lines(made))
-    is_ordered = self._is_ordered
+    maker = None if self._is_ordered else allocate_lock()
 
     def opened(key: Key, opening: Opening) -> Cursor:
         part = opening.part()
-        if not (is_ordered or store.is_whole):
-            store.forget()
         # All passes are of epoch 0, so that a run that begins with a later epoch keeps the same
         # items.
-        return Cached(store, lambda: self._open((0,), part), opening.meter("cache"))
+        return Cached(store, lambda: self._open((0,), part), opening.meter("cache"), maker)
 
     return self._of(("cache", key), opened)
 

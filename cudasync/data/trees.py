@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,6 +59,35 @@ def alike(one: Any, other: Any) -> bool:
     if isinstance(one, tuple):
         return isinstance(other, tuple) and len(one) == len(other) and all(map(alike, one, other))
     return not isinstance(other, dict | tuple)
+
+
+_FIXED = frozenset({int, float, complex, bool, str, bytes, type(None)})
+
+
+def copied(tree: Any) -> Any:
+    """`tree` with copies of its arrays, lists and bytearrays; other leaves are the same objects."""
+    kind = tree.__class__
+    if kind in _FIXED:
+        return tree
+    if isinstance(tree, np.ndarray):
+        return tree.copy(order="K")
+    if kind is dict:
+        return {key: copied(each) for key, each in tree.items()}
+    if kind is list:
+        return [copied(each) for each in tree]
+    if kind is tuple:
+        return tuple(map(copied, tree))
+    if isinstance(tree, tuple) and hasattr(tree, "_make"):
+        return tree._make(map(copied, tree))
+    if isinstance(tree, dict):
+        new = copy.copy(tree)
+        new.update({key: copied(each) for key, each in tree.items()})
+        return new
+    if kind is bytearray:
+        return bytearray(tree)
+    if kind.__module__ == "torch" and kind.__name__ == "Tensor":
+        return tree.clone()
+    return tree
 
 
 def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:

@@ -291,3 +291,15 @@ def test_a_killed_process_leaves_what_it_had(tmp_path):
 def test_what_can_not_be_pickled_is_told():
     with pytest.raises(data.DataError, match=r"cache, sample 1: .*lambda"):
         list(data.source([1, lambda: 2]).cache("memory"))
+
+
+def test_passes_at_once_over_an_unordered_pipeline_mix_no_orders(where):
+    """Each pass has an order of its own; the kept items are those of one pass."""
+    orders = iter([range(12), range(11, -1, -1), range(3), range(12)])
+    pipeline = data.source(lambda: next(orders)).map(Counted(), ordered=False).cache(where)
+    one, other = iter(pipeline), iter(pipeline)
+    found = [[next(each)["n"] for _ in range(4)] for each in (one, other)]
+    found[1] += numbers(other)
+    found[0] += numbers(one)
+    assert found == [list(range(12)), list(range(11, -1, -1))]
+    assert numbers(pipeline) == found[0]

@@ -148,3 +148,103 @@ def test_each_stage_counts_its_samples():
     assert stats.delivered == 200
     assert stats.bottleneck
     assert "bottleneck" in str(stats)
+
+
+def reused(count=6):
+    """A reader that decodes into the same memory again and again, of each kind."""
+    array, rows, raw = np.zeros(2), [0, [0]], bytearray(1)
+    sample = {"array": array, "pair": (array, rows), "raw": raw, "named": Pair(array, rows)}
+    for n in range(count):
+        array[:], rows[0], rows[1][0], raw[0], sample["n"] = n, n, n, n, n
+        yield sample
+
+
+def number(sample):
+    """The sample's number, in whichever leaf it stands."""
+    array, rows = sample["pair"]
+    named = sample["named"]
+    (n,) = {
+        *sample["array"], *array, rows[0], rows[1][0], sample["raw"][0], sample["n"],
+        *named.image, named.label[0],
+    }  # fmt: skip
+    return n
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda p: p,
+        lambda p: p.prefetch(3),
+        lambda p: p.map(lambda sample: sample, workers=2),
+        lambda p: p.shuffle(1, buffer=4),
+        lambda p: data.interleave(p, p),
+        lambda p: data.concat(p.take(3), p.skip(3)).prefetch(2),
+    ],
+)
+def test_a_generator_may_use_its_memory_again(verb):
+    found = [int(number(each)) for each in list(verb(data.source(reused)))]
+    assert sorted(set(found)) == list(range(6))
+    assert len(found) in (6, 12)
+    batches = list(verb(data.source(reused).map(lambda sample: sample["array"])).batch(2))
+    assert sorted({int(each) for batch in batches for each in batch[:, 0]}) == list(range(6))
+
+
+def fails_at_three(n):
+    if n == 3:
+        raise KeyError(n)
+    return n
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        data.source(lambda: map(fails_at_three, range(9))),
+        data.source(range(9)).filter(lambda n: fails_at_three(n) is not None),
+        data.source(range(9)).map(fails_at_three).filter(lambda n: True),
+        data.source(range(9)).map(fails_at_three).bucket_by_length(lambda n: n, [0], 1),
+        data.source(range(9)).map(fails_at_three).cache("memory"),
+        data.source(range(9)).map(fails_at_three).filter(lambda n: True).repeat(2),
+    ],
+)
+def test_a_failure_among_skipped_items_is_no_end_of_the_data(pipeline):
+    for wrong in (pipeline.skip(5), pipeline.shard(1, 5), pipeline.skip(5).prefetch(2)):
+        with pytest.raises(data.DataError, match="KeyError: 3"):
+            list(wrong)
+    pipeline.restore({"epoch": 0, "delivered": 5})
+    with pytest.raises(data.DataError, match="KeyError: 3"):
+        iter(pipeline)
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        data.source([]),
+        data.source(range(3)).skip(3),
+        data.source(lambda: iter(())),
+        data.source([]).map(abs, workers=2).shuffle(1, buffer=2),
+        data.source(range(3)).take(0).cache("memory"),
+    ],
+)
+def test_an_endless_repetition_of_nothing_ends(pipeline):
+    assert list(pipeline.repeat().batch(2)) == []
+    assert list(pipeline.repeat().map(abs).prefetch(2)) == []
+    beyond = pipeline.repeat()
+    beyond.restore({"epoch": 0, "delivered": 1})
+    with pytest.raises(ValueError, match="has 0"):
+        iter(beyond)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_an_iterator_that_is_repeated_ends(size):
+    batches = data.source(iter(range(3))).repeat().batch(size)
+    assert [n for each in batches for n in each.tolist()] == [0, 1, 2]
+    with pytest.raises(data.DataError, match="gives its items once"):
+        list(data.source(itertools.count()).take(2).repeat(2))
+
+
+def test_a_repetition_in_which_some_passes_give_nothing_goes_on():
+    """The passes shuffle anew, so a pass may be empty, and the next one not."""
+    pipeline = data.source(range(10)).shuffle(1).take(1).filter(lambda n: n == 4).repeat()
+    assert list(itertools.islice(pipeline, 5)) == [4] * 5
+    with pytest.raises(data.DataError, match=r"repeat, .*the last 100 passes drew items and gave"):
+        list(data.source([1, 2]).filter(lambda n: False).repeat().batch(2))

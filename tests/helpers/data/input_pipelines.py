@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -183,3 +184,52 @@ def pipelines(draw, steps=STEPS):
         return both
 
     return make
+
+
+# Which of up to three iterators is asked, and for how many items.
+turns = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), min_size=1, max_size=8)
+
+
+class Reader:
+    """An iterator and its model: each item, the end and the position are compared."""
+
+    def __init__(self, both, epoch):
+        self.epoch, self._iterator = epoch, iter(both.pipeline)
+        self._expected, self._at = both.model((epoch,)), 0
+        self.is_over = False
+
+    def read(self, count):
+        rest = self._expected[self._at :]
+        assert list(itertools.islice(self._iterator, count)) == rest[:count]
+        self._at += min(count, len(rest))
+        self.is_over = self.is_over or count > len(rest)
+        assert self._iterator.state() == self.position()
+
+    def position(self):
+        if self.is_over:
+            return {"epoch": self.epoch + 1, "delivered": 0}
+        return {"epoch": self.epoch, "delivered": self._at}
+
+    def rest(self):
+        return [] if self.is_over else self._expected[self._at :]
+
+
+def read_in_turns(both, turns):
+    """Read by several iterators of one pipeline, in turns; the readers that were begun."""
+    readers, epoch = {}, 0
+    for which, count in turns:
+        if which not in readers:
+            readers[which] = Reader(both, epoch)
+        readers[which].read(count)
+        epoch = max(epoch, readers[which].position()["epoch"])
+    under_way = [each for each in readers.values() if not each.is_over]
+    if len(under_way) == 1:
+        assert both.pipeline.state() == under_way[0].position()
+    elif under_way:
+        try:
+            found = both.pipeline.state()
+        except ValueError:
+            pass
+        else:
+            raise AssertionError(f"several iterations are under way, and the state is {found}")
+    return list(readers.values())
