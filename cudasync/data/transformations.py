@@ -76,9 +76,15 @@ def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pi
     shuffle behind it. Arrays are read-only, in all passes. A pass that ends early, even by a kill,
     leaves its items, and the next pass goes on there (not behind `map(ordered=False)`).
 
-    ValueError if another pipeline made the folder: with other verbs, functions (their code counts)
-    or data (some of which is sampled). `key` stands for facts that cannot be seen, such as a
-    version of the data. If an item cannot be written, as on a full disk, that is a `DataError`.
+    ValueError if another pipeline made the folder: with other verbs, functions or data. Of a
+    function count its code, defaults, closure, and the globals and functions of the program that it
+    names; of an object, what pickle would save. Data beyond 100,000 items or 256 MiB are sampled.
+    ValueError also for whatever has no fingerprint, such as a lock or a generator. `key` vouches
+    for that, and for all else that cannot be seen: change it whenever such a fact changes.
+
+    Only the user's own folder is used, as unpickling runs code: PermissionError if it belongs to
+    another user, or if others may write to it. A damaged item is a `DataError`, and so is one that
+    cannot be written, as on a full disk.
     """
     if not isinstance(where, (str, os.PathLike)):
         raise TypeError(f"cache must be 'memory' or a folder, not {where!r}")
@@ -86,7 +92,7 @@ def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pi
         store: Store = InMemory()
     else:
         made = (*self._made, ("cache", key))
-        store = InFolder(Path(where), lambda: fingerprint.lines(made))
+        store = InFolder(Path(where), fingerprint.lines(made, is_vouched_for=bool(key)))
     maker = None if self._is_ordered else allocate_lock()
 
     def opened(key: Key, opening: Opening) -> Cursor:

@@ -303,3 +303,68 @@ def test_passes_at_once_over_an_unordered_pipeline_mix_no_orders(where):
     found[0] += numbers(one)
     assert found == [list(range(12)), list(range(11, -1, -1))]
     assert numbers(pipeline) == found[0]
+
+
+def test_a_flipped_byte_is_found_wherever_it_is(tmp_path):
+    whole = tmp_path / "c"
+    expected = numbers(made(whole, of=range(4)))
+    told = set()
+    rights = {each.name: each.read_bytes() for each in whole.iterdir()}
+    assert set(rights) == {"items", "index", "cache.json"}
+    for name, right in rights.items():
+        path = whole / name
+        step = max(1, len(right) // 150)
+        for at in {*range(0, len(right), step), len(right) - 1}:
+            wrong = bytearray(right)
+            wrong[at] ^= 1 << (at % 8)
+            path.write_bytes(wrong)
+            try:
+                assert numbers(made(whole, of=range(4))) == expected
+                told.add("right")
+            except data.DataError as error:
+                told.add(str(error).partition(" is ")[2].partition(" at ")[0])
+            except ValueError as error:
+                told.add(str(error).partition(str(whole))[2].partition(":")[0])
+            for each, content in rights.items():
+                (whole / each).write_bytes(content)
+    assert "damaged" in told
+    assert numbers(made(whole, of=range(4))) == expected
+
+
+@pytest.mark.parametrize("kept", ["folder", "items", "index", "cache.json"])
+@pytest.mark.parametrize("whose", ["of others", "for others"])
+def test_only_the_user_s_own_folder_is_read(tmp_path, kept, whose, monkeypatch):
+    folder = tmp_path / "c"
+    list(made(folder))
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {each.stat().st_mode & 0o777 for each in folder.iterdir()} == {0o600}
+    target = folder if kept == "folder" else folder / kept
+    number = target.stat().st_ino
+    if whose == "for others":
+        target.chmod(0o720)
+    else:
+        fstat = os.fstat
+
+        def of_another(file):
+            found = fstat(file)
+            return (
+                os.stat_result((*found[:4], found[4] + 1, *found[5:]))
+                if (found.st_ino == number)
+                else found
+            )
+
+        monkeypatch.setattr(os, "fstat", of_another)
+    says = "belongs to user" if whose == "of others" else "chmod -R go-w"
+    with pytest.raises((PermissionError, data.DataError), match=f"{target} .*{says}"):
+        list(made(folder))
+    monkeypatch.undo()
+    target.chmod(0o700)
+    assert numbers(made(folder)) == list(range(20))
+
+
+def test_a_link_in_the_folder_is_not_followed(tmp_path):
+    list(made(tmp_path / "c"))
+    (tmp_path / "c" / "items").rename(tmp_path / "elsewhere")
+    (tmp_path / "c" / "items").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises((OSError, data.DataError), match="items"):
+        list(made(tmp_path / "c"))
