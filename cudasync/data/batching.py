@@ -140,7 +140,7 @@ class Bucketed(Batched):
                 bucket = self._buckets[bisect_right(self._bounds, self._length(one[0]))]
             except Exception as error:
                 self._is_over = True
-                found.append(Failed(DataError(self.meter.stage, self._seen, error)))
+                found.append(self._source.failed(self.meter.stage, self._seen, error, one[0]))
                 break
             self._seen += 1
             bucket.append(one[0])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.data.cursors import Cursor
-from cudasync.data.failures import DataError, Failed, is_failed
+from cudasync.data.failures import DataError, Failed, Origin, is_failed
+from cudasync.data.views import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -117,6 +118,9 @@ class Parallel(Cursor):
                 break
         self._is_over = len(found) < count or is_failed(found)
         return found
+
+    def origin(self, index: int) -> Origin:
+        return together(each.origin(index) for each in self.sources)
 
     def advance(self, count: int) -> int:
         gone = min([each.advance(count) for each in self.sources], default=0)

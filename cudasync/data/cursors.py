@@ -12,8 +12,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from cudasync.data.failures import DataError, Failed, is_failed
-from cudasync.data.trees import copied
+from cudasync.data.failures import DataError, Failed, Origin, is_failed
+from cudasync.data.trees import copied, shown
+from cudasync.data.views import origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -49,6 +50,17 @@ class Cursor:
             if len(found) < wanted:
                 break
         return gone
+
+    def origin(self, index: int) -> Origin:
+        """The item of the source from which this cursor's item number `index` comes."""
+        return Origin()
+
+    def failed(self, stage: str, index: int, error: BaseException, item: Any = None) -> Failed:
+        """The failure of a stage over item number `index` of this cursor, which is `item`."""
+        found = self.origin(index)
+        if found.text is None and item is not None:
+            found = Origin(found.index, shown(item))
+        return Failed(DataError(stage, index, error, found))
 
     def stop(self) -> None:
         """Tell work under way that its results are not wanted. Never blocks."""
@@ -87,11 +99,14 @@ class Numbered(Cursor):
                     if self.on_error == "skip":
                         skipped += 1
                         continue
-                    found.append(Failed(DataError(self.meter.stage, at, error)))
+                    found.append(self.failed(self.meter.stage, at, error))
                     self.at = len(self.view)
                     break
         self.meter.worked(len(found), time.perf_counter() - began, skipped)
         return found
+
+    def origin(self, index: int) -> Origin:
+        return origin(self.view, index)
 
     def advance(self, count: int) -> int:
         return super().advance(count) if self.on_error == "skip" else len(self.numbers(count))
@@ -129,6 +144,9 @@ class Iterated(Cursor):
         self._iterator: Any = None
         self._given = 0
         self._is_over = False
+
+    def origin(self, index: int) -> Origin:
+        return Origin(index)
 
     def take(self, count: int) -> list[Any]:
         found: list[Any] = []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.data.chunks import Outcome, done
 from cudasync.data.concurrency import AsChosen, AtOnce
 from cudasync.data.cursors import Cursor, Numbered
-from cudasync.data.failures import DataError, Failed, is_failed
+from cudasync.data.failures import Failed, Origin, is_failed
 from cudasync.data.processes.worker_pool import Crew
 from cudasync.data.tuning import MOST_PER_CORE, Climber, cores
 from cudasync.engine import Engine
@@ -107,6 +107,9 @@ class Mapped(Cursor):
         self._seen += gone
         return gone
 
+    def origin(self, index: int) -> Origin:
+        return self._source.origin(index) if self._ordered and not self._skips else Origin()
+
     def _fill(self) -> None:
         while not self._is_over and len(self._under_way) < self.meter.capacity:
             first = self._seen
@@ -141,7 +144,9 @@ class Mapped(Cursor):
         self.meter.worked(len(found), outcome.seconds, outcome.skipped, outcome.cpu_s)
         if outcome.error is not None:
             stage = self.meter.stage if outcome.was_fetched else self._numbered.meter.stage
-            last = [Failed(DataError(stage, first + outcome.failed_at, outcome.error))]
+            at = outcome.failed_at
+            item = items[at] if view is None and at < len(items) else None
+            last = [self._source.failed(stage, first + at, outcome.error, item)]
         return [*found, *last] if last else found, outcome.seconds
 
     def _next_chunk(self) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.data.cursors import Cursor
-from cudasync.data.failures import DataError, Failed, is_failed
+from cudasync.data.failures import DataError, Failed, Origin, is_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +22,7 @@ class Sliced(Cursor):
     def __init__(self, source: Cursor, start: int, step: int, most: int | None) -> None:
         super().__init__(source)
         self._source, self._lead, self._step = source, start, step
+        self._start = start
         self._left = most
 
     def take(self, count: int) -> list[Any]:
@@ -42,6 +43,9 @@ class Sliced(Cursor):
         if self._left is not None:
             self._left = 0 if is_failed(found) else self._left - len(found)
         return found
+
+    def origin(self, index: int) -> Origin:
+        return self._source.origin(self._start + index * self._step)
 
     def advance(self, count: int) -> int:
         if self._left is not None:
@@ -77,7 +81,7 @@ class Filtered(Cursor):
                     if item.__class__ is Failed or self._fn(item):
                         found.append(item)
                 except Exception as error:
-                    found.append(Failed(DataError(self.meter.stage, self._seen, error)))
+                    found.append(self._source.failed(self.meter.stage, self._seen, error, item))
                     self._is_over = True
                     break
                 self._seen += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,6 +89,32 @@ def copied(tree: Any) -> Any:
     if kind.__module__ == "torch" and kind.__name__ == "Tensor":
         return tree.clone()
     return tree
+
+
+_MOST_SHOWN, _MOST_PARTS = 200, 6
+
+
+def shown(tree: Any) -> str:
+    """A short text for messages. It calls no method of the program's objects but of paths."""
+    text = _shown(tree)
+    half = _MOST_SHOWN // 2
+    return text if len(text) <= _MOST_SHOWN else f"{text[:half]}...{text[-half:]}"
+
+
+def _shown(tree: Any) -> str:
+    kind = tree.__class__
+    if kind in _FIXED or isinstance(tree, np.generic):
+        return repr(tree)
+    if isinstance(tree, os.PathLike):
+        return repr(os.fspath(tree))
+    if isinstance(tree, np.ndarray):
+        return f"{tree.dtype} array of shape {tree.shape}"
+    if kind is dict:
+        parts = [f"{_shown(key)}: {_shown(each)}" for key, each in [*tree.items()][:_MOST_PARTS]]
+        return f"{{{', '.join(parts)}}}"
+    if kind is list or isinstance(tree, tuple):
+        return f"({', '.join(map(_shown, tree[:_MOST_PARTS]))})"
+    return f"a {kind.__module__}.{kind.__qualname__}"
 
 
 def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:

@@ -7,8 +7,8 @@ A line names a stage, and has a digest of all that decides the stage's items:
 - of data: all items, with size and date of those that are files. Beyond `MOST_ITEMS` items or
   `MOST_BYTES` bytes it is a sample of them.
 
-Whatever has no digest, such as a lock or an open file, raises UnseenError: a cache that guesses would
-serve stale items. No digest depends on an address, or on the order of a set.
+Whatever has no digest, such as a lock or an open file, raises UnseenError: a cache that guesses
+would serve stale items. No digest depends on an address, or on the order of a set.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class UnseenError(ValueError):
 def lines(made: tuple[Any, ...], *, is_vouched_for: bool = False) -> list[str]:
     """A line for each stage.
 
-    Raises UnseenError for a value without a digest. If the program vouches for these, by a key of its
-    own, their types count instead.
+    Raises UnseenError for a value without a digest. If the program vouches for these, by a key of
+    its own, their types count instead.
     """
     found = []
     for at, stage in enumerate(made):
