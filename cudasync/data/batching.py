@@ -32,8 +32,18 @@ class Samples:
         self.specs: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         self._pad = pad
         for at, column in enumerate(columns(samples)):
-            arrays = [np.asarray(each) for each in column]
-            dtype = np.result_type(*{each.dtype for each in arrays})
+            arrays = [_array(each) for each in column]
+            if any(each.dtype == object for each in arrays):
+                # Numbers among objects stay what they are, too.
+                arrays = [_kept(*each) for each in zip(column, arrays, strict=True)]
+            dtypes = {each.dtype for each in arrays}
+            kinds = {each.kind for each in dtypes}
+            if len(kinds) > 1 and kinds & {"S", "U"}:
+                raise ValueError(
+                    f"leaf {at} is of {' and '.join(sorted(map(str, dtypes)))} in one batch, and "
+                    f"text is no number: make them equal in map()"
+                )
+            dtype = np.result_type(*dtypes)
             shapes = {each.shape for each in arrays}
             if len(shapes) == 1:
                 (shape,) = shapes
@@ -51,7 +61,9 @@ class Samples:
         """Write the batch to arrays of the shapes and dtypes of `specs`."""
         for column, target in zip(self.columns, targets, strict=True):
             for row, value in enumerate(column):
-                if value.shape == target.shape[1:]:
+                if not value.shape:
+                    target[row] = value[()]  # An object, and not an array around it.
+                elif value.shape == target.shape[1:]:
                     target[row] = value
                 else:
                     target[row] = self._pad
@@ -62,6 +74,35 @@ class Samples:
         targets = [np.empty(shape, dtype) for shape, dtype in self.specs]
         self.gather(targets)
         return rebuilt(self.tree, targets)
+
+
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    """The array of a leaf; of one object if the leaf is neither numbers nor text."""
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    is_list = isinstance(value, list)
+    try:
+        found = np.asarray(value)
+    except Exception:
+        if is_list:
+            raise
+        return _of_object(value)
+    if found.dtype.kind in "SU" and found.tolist() != value:
+        # Text of a fixed width has no zeros at its end, and makes text of numbers in a list.
+        found = np.array(value, dtype=object)
+    if found.dtype == object and not is_list:
+        return _of_object(value)  # NumPy looks into an object that has a length.
+    return found
+
+
+def _kept(value: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return array.astype(object) if array.shape else _of_object(value)
+
+
+def _of_object(value: Any) -> np.ndarray[Any, Any]:
+    found = np.empty((), object)
+    found[()] = value
+    return found
 
 
 class Batched(Cursor):

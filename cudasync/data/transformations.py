@@ -107,6 +107,10 @@ def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pi
 def batch(self: Pipeline, size: int, *, drop_last: bool = False, pad: Any = None) -> Pipeline:
     """Batches of `size` samples: each leaf an array with one more axis in front.
 
+    Leaves that are neither numbers nor text, such as paths, None and other objects, are kept as
+    they are, in an array of objects; so is text that ends with a zero byte. `DataError` if a leaf
+    is text in one sample and a number in another.
+
     With `pad`, leaves of different shapes are filled up with that value to the largest extents.
     """
     size = number(size, "size", 1)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 from collections import namedtuple
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -248,3 +251,51 @@ def test_a_repetition_in_which_some_passes_give_nothing_goes_on():
     assert list(itertools.islice(pipeline, 5)) == [4] * 5
     with pytest.raises(data.DataError, match=r"repeat, .*the last 100 passes drew items and gave"):
         list(data.source([1, 2]).filter(lambda n: False).repeat().batch(2))
+
+
+class Box:
+    """An object with a length, into which NumPy would look."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return [Path("a"), None][index]
+
+
+class Unreadable(Box):
+    def __getitem__(self, index):
+        raise KeyError(index)
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        [Path("a"), Path("b")], [None, None], [None, 3], [1, None, 2.5], [Box(), None],
+        [Box(), Box()], [Unreadable(), 1], [datetime.date(2026, 11, 28), None], [{1, 2}, set()],
+        [2**70, 1], [Fraction(1, 3), 2], [b"ab\0", b"c"], [b"\0", b"\0\0"], ["a\0", "b"],
+        [Box, Path], [len, None], [np.float32(1), None],
+    ],
+)  # fmt: skip
+def test_a_batch_keeps_what_is_neither_number_nor_text(leaves, depth):
+    pipeline = data.source([{"leaf": each, "n": at} for at, each in enumerate(leaves)])
+    pipeline = pipeline.batch(len(leaves), pad=0)
+    (batch,) = pipeline.prefetch(depth) if depth else pipeline
+    assert batch["leaf"].shape == (len(leaves),)
+    for kept, put in zip(batch["leaf"], leaves, strict=True):
+        assert kept is put or (type(kept), kept) == (type(put), put)
+    assert batch["n"].tolist() == list(range(len(leaves)))
+
+
+def test_lists_of_objects_are_rows_of_them():
+    (batch,) = data.source([[Path("a"), None], [1, "b"]]).batch(2)
+    assert batch.tolist() == [[Path("a"), None], [1, "b"]]
+    (padded,) = data.source([["a\0"], ["b", "c"]]).batch(2, pad="")
+    assert padded.tolist() == [["a\0", ""], ["b", "c"]]
+
+
+@pytest.mark.parametrize("leaves", [[1, "a"], ["a", 1.5], [b"a", "a"], [True, b"a"]])
+def test_text_among_numbers_is_refused(leaves):
+    with pytest.raises(data.DataError, match="text is no number"):
+        list(data.source(leaves).batch(2))
