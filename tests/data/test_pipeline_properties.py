@@ -11,7 +11,7 @@ from helpers.data.left_behind import nothing_left_behind
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from cudasync.data import iteration, selection_cursors
+from cudasync.data import cursors, iteration, selection_cursors
 
 
 @given(make=pipelines(), cut=st.integers(0, 12), epoch=st.integers(0, 2))
@@ -67,7 +67,15 @@ def test_a_verb_that_is_off_by_one_is_found(monkeypatch):
         whole(self, source, start + (start > 0), step, most)
 
     monkeypatch.setattr(selection_cursors.Sliced, "__init__", wrong)
+    search_in_one()
 
+
+def test_a_sample_that_is_not_copied_is_found(monkeypatch):
+    monkeypatch.setattr(cursors, "copied", lambda item: item)
+    search_in_one()
+
+
+def search_in_one():
     @settings(max_examples=300, database=None)
     @given(make=pipelines(st.one_of(strategies.STEPS)))
     def search(make):

@@ -19,11 +19,16 @@ class Both:
         self.pipeline, self.model, self.known = pipeline, model, known
 
 
-def source(count, known, start):
+def source(count, kind, start):
+    """Numbers in a list, from a generator, or from one that yields the same array each time."""
     numbers = list(range(start, start + count))
-    return Both(
-        data.source(numbers if known else lambda: iter(numbers)), lambda key: list(numbers), known
-    )
+    if kind == "list":
+        pipeline = data.source(numbers)
+    elif kind == "generator":
+        pipeline = data.source(lambda: iter(numbers))
+    else:
+        pipeline = data.source(lambda: functions.reused(numbers)).map(functions.total)
+    return Both(pipeline, lambda key: list(numbers), kind == "list")
 
 
 def take(both, count):
@@ -118,14 +123,14 @@ def bucketed(both, size):
     return Both(pipeline.map(functions.total), model, False)
 
 
-def with_another(both, kind, count, known):
-    other = source(count, known, 1000)
+def with_another(both, kind, count, other_kind):
+    other = source(count, other_kind, 1000)
     pipelines = both.pipeline, other.pipeline
     if kind == "concat":
         return Both(
             data.concat(*pipelines),
             lambda key: both.model(key) + other.model(key),
-            both.known and known,
+            both.known and other.known,
         )
     if kind == "zip":
         return Both(
@@ -150,6 +155,7 @@ def with_another(both, kind, count, known):
 
 
 counts = st.integers(0, 12)
+sources = st.sampled_from(["list", "generator", "reused memory"])
 few = st.integers(1, 4)
 ways = st.fixed_dictionaries({"workers": st.sampled_from([1, 2, 3, "auto"])})
 STEPS = st.one_of(
@@ -165,8 +171,8 @@ STEPS = st.one_of(
     st.builds(lambda n, d: partial(batched, size=n, drop_last=d), few, st.booleans()),
     st.builds(lambda n: partial(bucketed, size=n), few),
     st.builds(
-        lambda kind, n, known: partial(with_another, kind=kind, count=n, known=known),
-        st.sampled_from(["concat", "zip", "interleave"]), counts, st.booleans(),
+        lambda kind, n, other: partial(with_another, kind=kind, count=n, other_kind=other),
+        st.sampled_from(["concat", "zip", "interleave"]), counts, sources,
     ),
 )  # fmt: skip
 
@@ -174,7 +180,7 @@ STEPS = st.one_of(
 @st.composite
 def pipelines(draw, steps=STEPS):
     """A source and up to six verbs. Every call of `make()` makes the same pipeline."""
-    begin = draw(st.integers(0, 25)), draw(st.booleans())
+    begin = draw(st.integers(0, 25)), draw(sources)
     chosen = draw(st.lists(steps, max_size=6))
 
     def make():
