@@ -39,6 +39,9 @@ def map(  # noqa: A001 - a verb of tf.data
 ) -> Pipeline:
     """`fn(item)` for each item, by `workers` threads ahead of their use.
 
+    `fn` is called by several threads at once, and ahead of the loop: what it returns must be new
+    each time, or unchanged from then on.
+
     The threads also fetch the samples of a map-style source. `"auto"` begins with one worker, and
     adds more while samples come faster by it; the next epoch begins with the number found. With
     `ordered=False` items come as they are ready. `on_error="skip"` leaves out an item whose `fn`,

@@ -80,6 +80,14 @@ def keyword(by):
     return fn
 
 
+def attribute(by):
+    def fn(n):
+        return n * fn.by
+
+    fn.by = by
+    return fn
+
+
 def wrapped(by):
     def fn(n):
         return n * by
@@ -123,6 +131,7 @@ HOLDERS = {
     "closure of a function": lambda by: (lambda each: lambda n: each(n))(lambda n: n * by),
     "default": default,
     "keyword default": keyword,
+    "attribute": attribute,
     "partial": lambda by: functools.partial(times, config={"by": by}),
     "method": lambda by: Scale(by).apply,
     "callable": Called,

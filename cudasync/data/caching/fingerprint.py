@@ -131,9 +131,7 @@ class _Digests:
             try:
                 known = self._of_parts(value, where)
             except UnseenError:
-                if not self._is_vouched_for:
-                    raise
-                known = _sum("unseen", _name(kind))
+                raise
             except Exception as error:
                 if not self._is_vouched_for:
                     raise UnseenError(
@@ -238,6 +236,7 @@ class _Digests:
                 continue
             parts.append(_sum(name, self.of(content, f"{where}: {name!r} of {fn.__qualname__}")))
         if _is_of_user(fn.__module__, fn.__code__.co_filename):
+            parts.append(self.of(vars(fn), f"{where}: an attribute of {fn.__qualname__}"))
             for path, content in _globals(fn):
                 there = f"{where}: the global {path!r} of {fn.__qualname__}"
                 parts.append(_sum(path, self._of_global(content, there)))
