@@ -8,14 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 from functools import partial
 
 import numpy as np
 import pytest
+from helpers.concurrency.thread_crew import together
 from helpers.data.sample_functions import fails_at
 from helpers.repository.checkout import ROOT
 
 from cudasync import data
+from cudasync.data.caching import in_folder
 
 
 class Counted:
@@ -305,8 +308,8 @@ def test_passes_at_once_over_an_unordered_pipeline_mix_no_orders(where):
     assert numbers(pipeline) == found[0]
 
 
-def test_a_flipped_byte_is_found_wherever_it_is(tmp_path):
-    whole = tmp_path / "c"
+def flip(whole):
+    """Flip bytes in all files of a cache; the answers, each of which is right or an error."""
     expected = numbers(made(whole, of=range(4)))
     told = set()
     rights = {each.name: each.read_bytes() for each in whole.iterdir()}
@@ -327,8 +330,26 @@ def test_a_flipped_byte_is_found_wherever_it_is(tmp_path):
                 told.add(str(error).partition(str(whole))[2].partition(":")[0])
             for each, content in rights.items():
                 (whole / each).write_bytes(content)
-    assert "damaged" in told
     assert numbers(made(whole, of=range(4))) == expected
+    return told
+
+
+def test_a_flipped_byte_is_found_wherever_it_is(tmp_path):
+    assert {"right", "damaged"} <= flip(tmp_path / "c")
+
+
+def test_a_checksum_of_the_head_alone_is_found(tmp_path, monkeypatch):
+    whole = zlib.crc32
+    monkeypatch.setattr(in_folder.zlib, "crc32", lambda part, start: whole(part[:200], start))
+    with pytest.raises(AssertionError):
+        flip(tmp_path / "c")
+
+
+def test_threads_at_once_fill_one_cache(where):
+    pipeline = data.source(range(80)).map(Counted(), workers=2).cache(where)
+    found = [[] for _ in range(3)]
+    together(*(lambda each=each: each.extend(numbers(pipeline)) for each in found))
+    assert [*found, numbers(pipeline)] == [list(range(80))] * 4
 
 
 @pytest.mark.parametrize("kept", ["folder", "items", "index", "cache.json"])
