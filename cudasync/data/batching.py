@@ -32,8 +32,18 @@ class Samples:
         self.specs: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         self._pad = pad
         for at, column in enumerate(columns(samples)):
-            arrays = [np.asarray(each) for each in column]
-            dtype = np.result_type(*{each.dtype for each in arrays})
+            arrays = [_array(each) for each in column]
+            if any(each.dtype == object for each in arrays):
+                # Numbers among objects stay what they are, too.
+                arrays = [_kept(*each) for each in zip(column, arrays, strict=True)]
+            dtypes = {each.dtype for each in arrays}
+            kinds = {each.kind for each in dtypes}
+            if len(kinds) > 1 and kinds & {"S", "U"}:
+                raise ValueError(
+                    f"leaf {at} is of {' and '.join(sorted(map(str, dtypes)))} in one batch, and "
+                    f"text is no number: make them equal in map()"
+                )
+            dtype = np.result_type(*dtypes)
             shapes = {each.shape for each in arrays}
             if len(shapes) == 1:
                 (shape,) = shapes
@@ -51,7 +61,9 @@ class Samples:
         """Write the batch to arrays of the shapes and dtypes of `specs`."""
         for column, target in zip(self.columns, targets, strict=True):
             for row, value in enumerate(column):
-                if value.shape == target.shape[1:]:
+                if not value.shape:
+                    target[row] = value[()]  # An object, and not an array around it.
+                elif value.shape == target.shape[1:]:
                     target[row] = value
                 else:
                     target[row] = self._pad
@@ -62,6 +74,35 @@ class Samples:
         targets = [np.empty(shape, dtype) for shape, dtype in self.specs]
         self.gather(targets)
         return rebuilt(self.tree, targets)
+
+
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    """The array of a leaf; of one object if the leaf is neither numbers nor text."""
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    is_list = isinstance(value, list)
+    try:
+        found = np.asarray(value)
+    except Exception:
+        if is_list:
+            raise
+        return _of_object(value)
+    if found.dtype.kind in "SU" and found.tolist() != value:
+        # Text of a fixed width has no zeros at its end, and makes text of numbers in a list.
+        found = np.array(value, dtype=object)
+    if found.dtype == object and not is_list:
+        return _of_object(value)  # NumPy looks into an object that has a length.
+    return found
+
+
+def _kept(value: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return array.astype(object) if array.shape else _of_object(value)
+
+
+def _of_object(value: Any) -> np.ndarray[Any, Any]:
+    found = np.empty((), object)
+    found[()] = value
+    return found
 
 
 class Batched(Cursor):
@@ -101,9 +142,12 @@ class Batched(Cursor):
         self.meter.worked(len(samples), 0.0)
         return batch
 
-    def advance(self, count: int) -> None:
-        self._source.advance(count * self._size)
-        self._given += count * self._size
+    def advance(self, count: int) -> int:
+        wanted = count * self._size
+        there = self._source.advance(wanted)
+        self._given += there
+        self._is_over = self._is_over or there < wanted
+        return there // self._size if self._drops else -(-there // self._size)
 
 
 class Bucketed(Batched):
@@ -137,7 +181,7 @@ class Bucketed(Batched):
                 bucket = self._buckets[bisect_right(self._bounds, self._length(one[0]))]
             except Exception as error:
                 self._is_over = True
-                found.append(Failed(DataError(self.meter.stage, self._seen, error)))
+                found.append(self._source.failed(self.meter.stage, self._seen, error, one[0]))
                 break
             self._seen += 1
             bucket.append(one[0])
@@ -149,5 +193,5 @@ class Bucketed(Batched):
             found.append(last if last.__class__ is Failed else self._made(last))
         return found
 
-    def advance(self, count: int) -> None:
-        Cursor.advance(self, count)
+    def advance(self, count: int) -> int:
+        return Cursor.advance(self, count)

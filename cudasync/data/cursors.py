@@ -3,6 +3,7 @@
 True of every cursor:
 - `take(n)` gives up to n items, in order; fewer only at the end, or where the last is a `Failed`;
 - after either the cursor is over, and gives nothing more;
+- `advance(n)` skips the items that `take(n)` would give, and raises a failure among them;
 - the items depend on the data, the seed and the epoch, not on the number taken at a time.
 """
 
@@ -11,10 +12,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from cudasync.data.failures import DataError, Failed
+from cudasync.data.failures import DataError, Failed, Origin, is_failed
+from cudasync.data.trees import copied, shown
+from cudasync.data.views import origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from cudasync.data.meters import Meter
     from cudasync.data.views import View
@@ -32,13 +35,32 @@ class Cursor:
         """Up to `count` items: see above."""
         raise NotImplementedError
 
-    def advance(self, count: int) -> None:
-        """Skip the next `count` items. Items whose position cannot be set are computed."""
-        while count > 0:
-            gone = len(self.take(min(count, PIECE)))
-            if not gone:
-                return
-            count -= gone
+    def advance(self, count: int) -> int:
+        """Skip the next `count` items; the number that there were, fewer only at the end.
+
+        Items whose position cannot be set are computed. DataError if one of them fails.
+        """
+        gone = 0
+        while gone < count:
+            wanted = min(count - gone, PIECE)
+            found = self.take(wanted)
+            if is_failed(found):
+                raise found[-1].error
+            gone += len(found)
+            if len(found) < wanted:
+                break
+        return gone
+
+    def origin(self, index: int) -> Origin:
+        """The item of the source from which this cursor's item number `index` comes."""
+        return Origin()
+
+    def failed(self, stage: str, index: int, error: BaseException, item: Any = None) -> Failed:
+        """The failure of a stage over item number `index` of this cursor, which is `item`."""
+        found = self.origin(index)
+        if found.text is None and item is not None:
+            found = Origin(found.index, shown(item))
+        return Failed(DataError(stage, index, error, found))
 
     def stop(self) -> None:
         """Tell work under way that its results are not wanted. Never blocks."""
@@ -77,17 +99,40 @@ class Numbered(Cursor):
                     if self.on_error == "skip":
                         skipped += 1
                         continue
-                    found.append(Failed(DataError(self.meter.stage, at, error)))
+                    found.append(self.failed(self.meter.stage, at, error))
                     self.at = len(self.view)
                     break
         self.meter.worked(len(found), time.perf_counter() - began, skipped)
         return found
 
-    def advance(self, count: int) -> None:
-        if self.on_error == "skip":
-            super().advance(count)
-        else:
-            self.numbers(count)
+    def origin(self, index: int) -> Origin:
+        return origin(self.view, index)
+
+    def advance(self, count: int) -> int:
+        return super().advance(count) if self.on_error == "skip" else len(self.numbers(count))
+
+
+class Once:
+    """An iterator of the program's, whose items come once, whoever asks for them."""
+
+    _NOTHING = object()
+
+    def __init__(self, iterator: Iterator[Any]) -> None:
+        self._iterator = iterator
+        self._is_begun = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._is_begun:
+            if next(self._iterator, self._NOTHING) is self._NOTHING:
+                return
+            raise ValueError(
+                "the source is an iterator, which gives its items once, and an earlier iteration "
+                "has begun it and left some: give source() a function that returns a new iterator"
+            )
+        self._is_begun = True
+        # Not `yield from`: closing this generator would close the program's iterator, too.
+        for each in self._iterator:  # noqa: UP028
+            yield each
 
 
 class Iterated(Cursor):
@@ -100,6 +145,9 @@ class Iterated(Cursor):
         self._given = 0
         self._is_over = False
 
+    def origin(self, index: int) -> Origin:
+        return Origin(index)
+
     def take(self, count: int) -> list[Any]:
         found: list[Any] = []
         if self._is_over:
@@ -110,7 +158,7 @@ class Iterated(Cursor):
                 whole: Any = self._iterable
                 self._iterator = iter(whole if hasattr(whole, "__iter__") else whole())
             for item in self._iterator:
-                found.append(item)
+                found.append(copied(item))
                 if len(found) == count:
                     break
             else:

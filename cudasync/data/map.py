@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.data.chunks import Outcome, done
 from cudasync.data.concurrency import AsChosen, AtOnce
 from cudasync.data.cursors import Cursor, Numbered
-from cudasync.data.failures import DataError, Failed, is_failed
+from cudasync.data.failures import DataError, Failed, Origin, is_failed
 from cudasync.data.processes.worker_pool import Crew
 from cudasync.data.tuning import MOST_PER_CORE, Climber, cores
 from cudasync.engine import Engine
@@ -100,12 +100,15 @@ class Mapped(Cursor):
                 self._under_way.clear()
         return found
 
-    def advance(self, count: int) -> None:
+    def advance(self, count: int) -> int:
         if self._skips or self._under_way or self._given:
-            super().advance(count)
-        else:
-            self._source.advance(count)
-            self._seen += count
+            return super().advance(count)
+        gone = self._source.advance(count)
+        self._seen += gone
+        return gone
+
+    def origin(self, index: int) -> Origin:
+        return self._source.origin(index) if self._ordered and not self._skips else Origin()
 
     def _fill(self) -> None:
         while not self._is_over and len(self._under_way) < self.meter.capacity:
@@ -131,17 +134,24 @@ class Mapped(Cursor):
         if last:
             items = items[:-1]
         view = self._numbered.view if self._numbered is not None else None
+        was_lost = False
         try:
             outcome = self._done(
                 items, first, view, skips=self._skips, is_stopped=lambda: self._is_stopped
             )
         except Exception as error:
-            outcome = Outcome(error=error)
+            # The process died, over one of these items.
+            outcome, was_lost = Outcome(error=error), True
         found = outcome.found
         self.meter.worked(len(found), outcome.seconds, outcome.skipped, outcome.cpu_s)
         if outcome.error is not None:
             stage = self.meter.stage if outcome.was_fetched else self._numbered.meter.stage
-            last = [Failed(DataError(stage, first + outcome.failed_at, outcome.error))]
+            at = outcome.failed_at
+            if was_lost and items[1:]:
+                last = [Failed(DataError(stage, first, outcome.error))]
+            else:
+                item = items[at] if view is None else None
+                last = [self._source.failed(stage, first + at, outcome.error, item)]
         return [*found, *last] if last else found, outcome.seconds
 
     def _next_chunk(self) -> list[Any]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from cudasync.data import selection, transformations
 from cudasync.data.argument_checks import number
 from cudasync.data.cursors import Numbered
-from cudasync.data.iteration import Run
+from cudasync.data.iteration import Position, Run, Work
 from cudasync.data.meters import Meter, PipelineStats, summed
 from cudasync.data.run_state import Opening
 from cudasync.data.tuning import chosen
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,10 @@ class Pipeline:
     depends on the data, the seeds and the epoch alone, whatever the number of workers, except
     behind `map(ordered=False)`.
 
+    Any number of iterations may be under way at once, in any threads, each with a position of its
+    own. An iteration is of the epoch behind the last one that came to its end, so the iterations of
+    `zip(p, p)` are of the same epoch.
+
     The loop raises an exception of a stage as `DataError`, behind the items before it. The
     exception ends the epoch.
     """
@@ -46,12 +51,18 @@ class Pipeline:
         self._opened, self._view, self._is_ordered = opened, view, is_ordered
         # The verb of each stage, and its arguments.
         self._made = made
-        self._epoch = self._delivered = 0
-        # The number of items that the next iteration skips.
-        self._resumes_at = 0
+        # Guards the two places where iterations begin and end.
+        self._lock = Lock()
+        # Where the next iteration begins.
+        self._begin = Position(0, 0)
+        # Where the iteration was that ended or was left last, or the restored position.
+        self._left_at = self._begin
+        self._runs: list[weakref.ref[Run]] = []
+        # The work that is not closed yet, also of iterators that were dropped.
+        self._works: set[Work] = set()
         self._chosen: dict[str, int] = {}
+        # The meters of the iteration that was begun last.
         self._opening, self._loop = Opening(self._chosen), Meter("loop")
-        self._run: Run | None = None
 
     take = selection.take
     skip = selection.skip
@@ -100,46 +111,79 @@ class Pipeline:
     def __iter__(self) -> Run:
         """Begin the next epoch, or after `restore` the rest of it.
 
-        An epoch that was left, by `break` or an error, begins again.
+        An epoch that was left, by `break` or an error, begins again. The iterator has a `state()`,
+        `stats()` and `close()` of its own. ValueError if the epoch has fewer items than the
+        restored state says; DataError if one of the items to skip fails.
         """
-        if self._run is not None:
-            self._run.close()
-        run = Run(self)
-        self._run_is(run)
+        with self._lock:
+            begin, self._begin = self._begin, Position(self._begin.epoch, 0)
+        try:
+            run = Run(self, begin)
+        except BaseException:
+            with self._lock:
+                self._begin = max(self._begin, begin)
+            raise
+        with self._lock:
+            self._runs = [*(each for each in self._runs if each() is not None), weakref.ref(run)]
+            self._opening, self._loop = run._opening, run._loop
         return run
 
-    def _run_is(self, run: Run) -> None:
-        self._run = weakref.proxy(run, lambda _: setattr(self, "_run", None))
+    def _ended(self, behind: Position) -> None:
+        """Note that an iteration came to its end."""
+        with self._lock:
+            self._left_at = behind
+            self._begin = max(self._begin, behind)
 
     def state(self) -> dict[str, int]:
-        """The position of the loop, as numbers that JSON takes. ValueError behind
-        `ordered=False`."""
+        """The position of the iteration under way, as numbers that JSON takes.
+
+        If none is under way, the position at which the last one was left. ValueError if several are
+        under way, which have each a `state()` of their own, and behind `ordered=False`.
+        """
+        self._raise_unless_ordered()
+        with self._lock:
+            found = self._under_way()
+            left_at = self._left_at
+        if len(found) > 1:
+            raise ValueError(
+                f"{len(found)} iterations of this pipeline are under way: ask the iterator, as in "
+                f"it = iter(pipeline), it.state(), and close or drop those that were left"
+            )
+        return found[0].state() if found else left_at._asdict()
+
+    def _under_way(self) -> list[Run]:
+        return [run for each in self._runs if (run := each()) is not None and run.is_under_way]
+
+    def _raise_unless_ordered(self) -> None:
         if not self._is_ordered:
             raise ValueError(
                 "state() needs an order, and map(ordered=False) gives none: leave ordered out"
             )
-        return {"epoch": self._epoch, "delivered": self._delivered}
 
     def restore(self, state: dict[str, int]) -> None:
         """The next iteration gives the rest of the epoch in which `state` was taken.
 
-        This also works in another process, with a pipeline that was made the same way. Stages
-        behind a filter or a bucket compute their items again up to there; other stages set their
-        positions. TypeError and ValueError for anything that `state` did not return.
+        Iterations under way are closed. This also works in another process, with a pipeline that
+        was made the same way. Stages behind a filter, a bucket or a shuffle in a buffer compute
+        their items again up to there; other stages set their positions.
+
+        TypeError and ValueError for anything that `state` did not return. The next iteration raises
+        ValueError if its epoch has fewer items than were delivered.
         """
-        if not (isinstance(state, dict) and state.keys() >= {"epoch", "delivered"}):
+        self._raise_unless_ordered()
+        if not (isinstance(state, dict) and state.keys() == {"epoch", "delivered"}):
             raise TypeError(f"restore takes the result of state(), not {state!r}")
         epoch, delivered = (number(state[each], each, 0) for each in ("epoch", "delivered"))
         self.close()
-        self._epoch, self._delivered = epoch, delivered
-        self._resumes_at = self._delivered
+        with self._lock:
+            self._begin = self._left_at = Position(epoch, delivered)
 
     def stats(self) -> PipelineStats:
-        """The counts of the current or last epoch."""
+        """The counts of the iteration that was begun last."""
         return summed(self._opening.meters(), self._loop)
 
     def tune(self) -> dict[str, int]:
-        """Choose the number of workers of each `map`, from the counts of the current or last epoch.
+        """Choose the number of workers of each `map`, from the counts of the iteration begun last.
 
         As few as keep up with the loop, at most as many as the processors allow. Returned by stage,
         and used from the next iteration on, in this pipeline alone. The sequence does not change.
@@ -155,9 +199,15 @@ class Pipeline:
         return found
 
     def close(self) -> None:
-        """End the current epoch, its threads and pinned memory. Closing twice is harmless."""
-        if self._run is not None:
-            self._run.close()
+        """End all iterations, their threads, processes and pinned memory.
+
+        It waits for their end, also for those that were left by `break`. A loop whose iteration is
+        closed before its end raises ClosedError. Closing twice is harmless.
+        """
+        for run in self._under_way():
+            run.close()
+        for each in tuple(self._works):
+            each.close()
 
     def __enter__(self) -> Pipeline:
         return self

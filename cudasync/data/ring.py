@@ -21,7 +21,7 @@ import numpy as np
 from cudasync.array import copy, empty
 from cudasync.data.batching import Batched, Samples
 from cudasync.data.cursors import Cursor
-from cudasync.data.failures import DataError, Failed
+from cudasync.data.failures import Failed, Origin
 from cudasync.data.trees import leaves, rebuilt
 from cudasync.driver import PinnedBuffer
 from cudasync.engine import Engine, Var
@@ -103,12 +103,15 @@ class Prefetched(Cursor):
                 self._is_over = True
         return found
 
-    def advance(self, count: int) -> None:
+    def origin(self, index: int) -> Origin:
+        return self._source.origin(index)
+
+    def advance(self, count: int) -> int:
         if self._pulls or self._is_over:
-            super().advance(count)
-        else:
-            self._source.advance(count)
-            self._number += count
+            return super().advance(count)
+        gone = self._source.advance(count)
+        self._number += gone
+        return gone
 
     def _pull(self) -> tuple[Any, Op | None] | None:
         """The next item, and the op that gathers it; None at the end. Never raises."""
@@ -133,7 +136,7 @@ class Prefetched(Cursor):
             self.meter.worked(1, 0.0)
             return _One((item,)), None
         except Exception as error:
-            return Failed(DataError(self.meter.stage, max(0, self._number - 1), error)), None
+            return self._source.failed(self.meter.stage, max(0, self._number - 1), error), None
 
     def _sent(self, item: Any) -> tuple[Any, Op]:
         """Send `item` to the device: its arrays, and the op that gathers them."""
@@ -160,7 +163,7 @@ class Prefetched(Cursor):
             try:
                 gather(views)
             except Exception as error:
-                return Failed(DataError(self.meter.stage, number, error))
+                return self._source.failed(self.meter.stage, number, error)
             self.meter.worked(1, time.perf_counter() - began)
             return None
 

@@ -61,6 +61,10 @@ class Opening:
             found += each.meters() if isinstance(each, Opening) else [each]
         return found
 
+    def items(self) -> int:
+        """The items that all stages had in their hands, to see whether a pass drew any."""
+        return sum(each.items + each.skipped for each in self.meters())
+
     def _next(self, make: Callable[[], Meter | Opening]) -> Meter | Opening:
         if self._at == len(self._entries):
             self._entries.append(make())

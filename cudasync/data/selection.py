@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.data import views
 from cudasync.data.argument_checks import function, number
-from cudasync.data.combination import Chained
+from cudasync.data.combination import Repeated
 from cudasync.data.selection_cursors import Filtered, Shuffled, Sliced
 
 if TYPE_CHECKING:
@@ -61,7 +61,11 @@ def filter(self: Pipeline, fn: Callable[[Any], Any]) -> Pipeline:  # noqa: A001 
 
 
 def repeat(self: Pipeline, count: int | None = None) -> Pipeline:
-    """The whole pipeline `count` times, without end if None; each pass shuffles anew."""
+    """The whole pipeline `count` times, without end if None; each pass shuffles anew.
+
+    An endless repetition ends if a pass draws nothing, as over an iterator that is used up. It
+    raises `DataError` if a hundred passes in a row draw items and give none.
+    """
     if count is not None:
         count = number(count, "count", 0)
 
@@ -74,7 +78,7 @@ def repeat(self: Pipeline, count: int | None = None) -> Pipeline:
                 yield partial(self._open, (*key, at), part.again())
                 at += 1
 
-        return Chained(passes(), is_endless=count is None)
+        return Repeated(passes(), part, is_endless=count is None)
 
     return self._of(("repeat", count), opened)
 

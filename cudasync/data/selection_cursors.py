@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.data.cursors import Cursor
-from cudasync.data.failures import DataError, Failed, is_failed
+from cudasync.data.failures import DataError, Failed, Origin, is_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,34 +22,42 @@ class Sliced(Cursor):
     def __init__(self, source: Cursor, start: int, step: int, most: int | None) -> None:
         super().__init__(source)
         self._source, self._lead, self._step = source, start, step
+        self._start = start
         self._left = most
 
     def take(self, count: int) -> list[Any]:
         if self._left is not None:
             count = min(count, self._left)
         found: list[Any] = []
-        if self._step == 1:
-            self._source.advance(self._lead)
-            self._lead = 0
-            found = self._source.take(count) if count else []
-        else:
+        try:
             while len(found) < count:
                 self._source.advance(self._lead)
-                one = self._source.take(1)
                 self._lead = self._step - 1
-                found += one
-                if not one or is_failed(one):
+                wanted = count if self._step == 1 else 1
+                items = self._source.take(wanted)
+                found += items
+                if len(items) < wanted or is_failed(items):
                     break
+        except DataError as error:  # Of an item that is skipped.
+            found.append(Failed(error))
         if self._left is not None:
             self._left = 0 if is_failed(found) else self._left - len(found)
         return found
 
-    def advance(self, count: int) -> None:
+    def origin(self, index: int) -> Origin:
+        return self._source.origin(self._start + index * self._step)
+
+    def advance(self, count: int) -> int:
         if self._left is not None:
             count = min(count, self._left)
-            self._left -= count
-        self._source.advance(self._lead + max(0, count - 1) * self._step + (count > 0))
-        self._lead = self._step - 1 if count else 0
+        if not count:
+            return 0
+        there = self._source.advance(self._lead + (count - 1) * self._step + 1)
+        gone = max(0, there - self._lead - 1 + self._step) // self._step
+        self._lead = self._step - 1
+        if self._left is not None:
+            self._left = self._left - gone if gone == count else 0
+        return gone
 
 
 class Filtered(Cursor):
@@ -73,7 +81,7 @@ class Filtered(Cursor):
                     if item.__class__ is Failed or self._fn(item):
                         found.append(item)
                 except Exception as error:
-                    found.append(Failed(DataError(self.meter.stage, self._seen, error)))
+                    found.append(self._source.failed(self.meter.stage, self._seen, error, item))
                     self._is_over = True
                     break
                 self._seen += 1

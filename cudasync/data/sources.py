@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.data import views
 from cudasync.data.argument_checks import number
 from cudasync.data.combination import Chained, Interleaved, Parallel
-from cudasync.data.cursors import Iterated, Numbered
+from cudasync.data.cursors import Iterated, Numbered, Once
 from cudasync.data.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -26,8 +26,14 @@ def source(data: Any) -> Pipeline:
 
     `data` has `__len__` and `__getitem__` (a list, a NumPy or memory-mapped array, a PyTorch
     `Dataset`, a Hugging Face dataset), or is an iterable. It may also be a function that gives a
-    new iterable for each epoch, such as a generator function. An iterator gives its items once, so
-    it is one epoch. With `prefetch(n)` behind it, a generator runs on a thread of its own.
+    new iterable for each epoch, such as a generator function. With `prefetch(n)` behind it, a
+    generator runs on a thread of its own.
+
+    An iterator gives its items once, so it is one epoch, and all later ones are empty. A second
+    iteration while items are left is a `DataError`, as the first may have read some of them ahead.
+
+    What an iterable gives may be used again by it: arrays, lists and bytearrays are copied, alone
+    and in dicts, tuples and lists. Other objects must be new for each item.
     """
     if isinstance(data, Pipeline):
         return data
@@ -41,7 +47,8 @@ def source(data: Any) -> Pipeline:
             f"{type(data).__name__} is not a source: give a sequence (__len__ and __getitem__), "
             f"an iterable, or a function that returns one"
         )
-    return Pipeline(lambda key, opening: Iterated(data, opening.meter("source")), made=(made,))
+    items = Once(data) if hasattr(data, "__next__") else data
+    return Pipeline(lambda key, opening: Iterated(items, opening.meter("source")), made=(made,))
 
 
 def files(pattern: str | os.PathLike[str]) -> Pipeline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from _thread import allocate_lock
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,6 +38,9 @@ def map(  # noqa: A001 - a verb of tf.data
     on_error: str = "raise",
 ) -> Pipeline:
     """`fn(item)` for each item, by `workers` threads ahead of their use.
+
+    `fn` is called by several threads at once, and ahead of the loop: what it returns must be new
+    each time, or unchanged from then on.
 
     The threads also fetch the samples of a map-style source. `"auto"` begins with one worker, and
     adds more while samples come faster by it; the next epoch begins with the number found. With
@@ -75,9 +79,15 @@ def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pi
     shuffle behind it. Arrays are read-only, in all passes. A pass that ends early, even by a kill,
     leaves its items, and the next pass goes on there (not behind `map(ordered=False)`).
 
-    ValueError if another pipeline made the folder: with other verbs, functions (their code counts)
-    or data (some of which is sampled). `key` stands for facts that cannot be seen, such as a
-    version of the data. If an item cannot be written, as on a full disk, that is a `DataError`.
+    ValueError if another pipeline made the folder: with other verbs, functions or data. Of a
+    function count its code, defaults, closure, and the globals and functions of the program that it
+    names; of an object, what pickle would save. Data beyond 100,000 items or 256 MiB are sampled.
+    ValueError also for whatever has no fingerprint, such as a lock or a generator. `key` vouches
+    for that, and for all else that cannot be seen: change it whenever such a fact changes.
+
+    Only the user's own folder is used, as unpickling runs code: PermissionError if it belongs to
+    another user, or if others may write to it. A damaged item is a `DataError`, and so is one that
+    cannot be written, as on a full disk.
     """
     if not isinstance(where, (str, os.PathLike)):
         raise TypeError(f"cache must be 'memory' or a folder, not {where!r}")
@@ -85,22 +95,24 @@ def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pi
         store: Store = InMemory()
     else:
         made = (*self._made, ("cache", key))
-        store = InFolder(Path(where), lambda: fingerprint.lines(made))
-    is_ordered = self._is_ordered
+        store = InFolder(Path(where), fingerprint.lines(made, is_vouched_for=bool(key)))
+    maker = None if self._is_ordered else allocate_lock()
 
     def opened(key: Key, opening: Opening) -> Cursor:
         part = opening.part()
-        if not (is_ordered or store.is_whole):
-            store.forget()
         # All passes are of epoch 0, so that a run that begins with a later epoch keeps the same
         # items.
-        return Cached(store, lambda: self._open((0,), part), opening.meter("cache"))
+        return Cached(store, lambda: self._open((0,), part), opening.meter("cache"), maker)
 
     return self._of(("cache", key), opened)
 
 
 def batch(self: Pipeline, size: int, *, drop_last: bool = False, pad: Any = None) -> Pipeline:
     """Batches of `size` samples: each leaf an array with one more axis in front.
+
+    Leaves that are neither numbers nor text, such as paths, None and other objects, are kept as
+    they are, in an array of objects; so is text that ends with a zero byte. `DataError` if a leaf
+    is text in one sample and a number in another.
 
     With `pad`, leaves of different shapes are filled up with that value to the largest extents.
     """

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import os
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,6 +60,61 @@ def alike(one: Any, other: Any) -> bool:
     if isinstance(one, tuple):
         return isinstance(other, tuple) and len(one) == len(other) and all(map(alike, one, other))
     return not isinstance(other, dict | tuple)
+
+
+_FIXED = frozenset({int, float, complex, bool, str, bytes, type(None)})
+
+
+def copied(tree: Any) -> Any:
+    """`tree` with copies of its arrays, lists and bytearrays; other leaves are the same objects."""
+    kind = tree.__class__
+    if kind in _FIXED:
+        return tree
+    if isinstance(tree, np.ndarray):
+        return tree.copy(order="K")
+    if kind is dict:
+        return {key: copied(each) for key, each in tree.items()}
+    if kind is list:
+        return [copied(each) for each in tree]
+    if kind is tuple:
+        return tuple(map(copied, tree))
+    if isinstance(tree, tuple) and hasattr(tree, "_make"):
+        return tree._make(map(copied, tree))
+    if isinstance(tree, dict):
+        new = copy.copy(tree)
+        new.update({key: copied(each) for key, each in tree.items()})
+        return new
+    if kind is bytearray:
+        return bytearray(tree)
+    if kind.__module__ == "torch" and kind.__name__ == "Tensor":
+        return tree.clone()
+    return tree
+
+
+_MOST_SHOWN, _MOST_PARTS = 200, 6
+
+
+def shown(tree: Any) -> str:
+    """A short text for messages. It calls no method of the program's objects but of paths."""
+    text = _shown(tree)
+    half = _MOST_SHOWN // 2
+    return text if len(text) <= _MOST_SHOWN else f"{text[:half]}...{text[-half:]}"
+
+
+def _shown(tree: Any) -> str:
+    kind = tree.__class__
+    if kind in _FIXED or isinstance(tree, np.generic):
+        return repr(tree)
+    if isinstance(tree, os.PathLike):
+        return repr(os.fspath(tree))
+    if isinstance(tree, np.ndarray):
+        return f"{tree.dtype} array of shape {tree.shape}"
+    if kind is dict:
+        parts = [f"{_shown(key)}: {_shown(each)}" for key, each in [*tree.items()][:_MOST_PARTS]]
+        return f"{{{', '.join(parts)}}}"
+    if kind is list or isinstance(tree, tuple):
+        return f"({', '.join(map(_shown, tree[:_MOST_PARTS]))})"
+    return f"a {kind.__module__}.{kind.__qualname__}"
 
 
 def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from cudasync.data.failures import Origin
+from cudasync.data.trees import shown
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 class View(Protocol):
@@ -21,6 +24,13 @@ class View(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> Any: ...
+
+
+def origin(view: View, index: int) -> Origin:
+    """The item of the source that is `view[index]`. It fetches nothing but from lists."""
+    if isinstance(view, Ranged | Permuted | Joined | Zipped):
+        return view.origin(index)
+    return Origin(index, shown(view[index]) if type(view) in (list, tuple) else None)
 
 
 class Ranged:
@@ -35,6 +45,9 @@ class Ranged:
     def __getitem__(self, index: int) -> Any:
         return self._view[self._range[index]]
 
+    def origin(self, index: int) -> Origin:
+        return origin(self._view, self._range[index])
+
 
 class Permuted:
     """The samples in an order that a seed and the epoch decide."""
@@ -48,6 +61,9 @@ class Permuted:
 
     def __getitem__(self, index: int) -> Any:
         return self._view[int(self._order[index])]
+
+    def origin(self, index: int) -> Origin:
+        return origin(self._view, int(self._order[index]))
 
 
 class Joined:
@@ -64,6 +80,11 @@ class Joined:
         at = bisect_right(self._starts, index) - 1
         return self._views[at][index - self._starts[at]]
 
+    def origin(self, index: int) -> Origin:
+        at = bisect_right(self._starts, index) - 1
+        there = origin(self._views[at], index - self._starts[at])
+        return Origin((at, there.index), there.text)
+
 
 class Zipped:
     """Tuples of the samples with one number; as many as in the shortest view."""
@@ -76,3 +97,13 @@ class Zipped:
 
     def __getitem__(self, index: int) -> Any:
         return tuple(view[index] for view in self._views)
+
+    def origin(self, index: int) -> Origin:
+        return together(origin(each, index) for each in self._views)
+
+
+def together(origins: Iterable[Origin]) -> Origin:
+    """The origin of a tuple with an item of each."""
+    indices, texts = zip(*origins, strict=True)
+    known = [each for each in texts if each is not None]
+    return Origin(None if None in indices else indices, ", ".join(known) or None)

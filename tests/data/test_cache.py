@@ -8,14 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 from functools import partial
 
 import numpy as np
 import pytest
+from helpers.concurrency.thread_crew import together
 from helpers.data.sample_functions import fails_at
 from helpers.repository.checkout import ROOT
 
 from cudasync import data
+from cudasync.data.caching import in_folder
 
 
 class Counted:
@@ -291,3 +294,98 @@ def test_a_killed_process_leaves_what_it_had(tmp_path):
 def test_what_can_not_be_pickled_is_told():
     with pytest.raises(data.DataError, match=r"cache, sample 1: .*lambda"):
         list(data.source([1, lambda: 2]).cache("memory"))
+
+
+def test_passes_at_once_over_an_unordered_pipeline_mix_no_orders(where):
+    """Each pass has an order of its own; the kept items are those of one pass."""
+    orders = iter([range(12), range(11, -1, -1), range(3), range(12)])
+    pipeline = data.source(lambda: next(orders)).map(Counted(), ordered=False).cache(where)
+    one, other = iter(pipeline), iter(pipeline)
+    found = [[next(each)["n"] for _ in range(4)] for each in (one, other)]
+    found[1] += numbers(other)
+    found[0] += numbers(one)
+    assert found == [list(range(12)), list(range(11, -1, -1))]
+    assert numbers(pipeline) == found[0]
+
+
+def flip(whole):
+    """Flip bytes in all files of a cache; the answers, each of which is right or an error."""
+    expected = numbers(made(whole, of=range(4)))
+    told = set()
+    rights = {each.name: each.read_bytes() for each in whole.iterdir()}
+    assert set(rights) == {"items", "index", "cache.json"}
+    for name, right in rights.items():
+        path = whole / name
+        step = max(1, len(right) // 150)
+        for at in {*range(0, len(right), step), len(right) - 1}:
+            wrong = bytearray(right)
+            wrong[at] ^= 1 << (at % 8)
+            path.write_bytes(wrong)
+            try:
+                assert numbers(made(whole, of=range(4))) == expected
+                told.add("right")
+            except data.DataError as error:
+                told.add(str(error).partition(" is ")[2].partition(" at ")[0])
+            except ValueError as error:
+                told.add(str(error).partition(str(whole))[2].partition(":")[0])
+            for each, content in rights.items():
+                (whole / each).write_bytes(content)
+    assert numbers(made(whole, of=range(4))) == expected
+    return told
+
+
+def test_a_flipped_byte_is_found_wherever_it_is(tmp_path):
+    assert {"right", "damaged"} <= flip(tmp_path / "c")
+
+
+def test_a_checksum_of_the_head_alone_is_found(tmp_path, monkeypatch):
+    whole = zlib.crc32
+    monkeypatch.setattr(in_folder.zlib, "crc32", lambda part, start: whole(part[:200], start))
+    with pytest.raises(AssertionError):
+        flip(tmp_path / "c")
+
+
+def test_threads_at_once_fill_one_cache(where):
+    pipeline = data.source(range(80)).map(Counted(), workers=2).cache(where)
+    found = [[] for _ in range(3)]
+    together(*(lambda each=each: each.extend(numbers(pipeline)) for each in found))
+    assert [*found, numbers(pipeline)] == [list(range(80))] * 4
+
+
+@pytest.mark.parametrize("kept", ["folder", "items", "index", "cache.json"])
+@pytest.mark.parametrize("whose", ["of others", "for others"])
+def test_only_the_user_s_own_folder_is_read(tmp_path, kept, whose, monkeypatch):
+    folder = tmp_path / "c"
+    list(made(folder))
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {each.stat().st_mode & 0o777 for each in folder.iterdir()} == {0o600}
+    target = folder if kept == "folder" else folder / kept
+    number = target.stat().st_ino
+    if whose == "for others":
+        target.chmod(0o720)
+    else:
+        fstat = os.fstat
+
+        def of_another(file):
+            found = fstat(file)
+            return (
+                os.stat_result((*found[:4], found[4] + 1, *found[5:]))
+                if (found.st_ino == number)
+                else found
+            )
+
+        monkeypatch.setattr(os, "fstat", of_another)
+    says = "belongs to user" if whose == "of others" else "chmod -R go-w"
+    with pytest.raises((PermissionError, data.DataError), match=f"{target} .*{says}"):
+        list(made(folder))
+    monkeypatch.undo()
+    target.chmod(0o700)
+    assert numbers(made(folder)) == list(range(20))
+
+
+def test_a_link_in_the_folder_is_not_followed(tmp_path):
+    list(made(tmp_path / "c"))
+    (tmp_path / "c" / "items").rename(tmp_path / "elsewhere")
+    (tmp_path / "c" / "items").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises((OSError, data.DataError), match="items"):
+        list(made(tmp_path / "c"))

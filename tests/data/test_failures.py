@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import traceback
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cudasync import data
@@ -92,3 +95,83 @@ def test_the_rest_is_the_same_after_a_kill():
     rest = json.loads(run(json.dumps(state)).stdout)
     pipeline = data.source(range(40)).shuffle(7).map(lambda n: -n).batch(3)
     assert given + rest == [each.tolist() for each in pipeline]
+
+
+FILES = [f"img{n:02}.raw" for n in range(20)]
+
+
+def load(path):
+    if "img07" in str(path):
+        raise ValueError("truncated header")
+    return np.full(3, len(str(path)))
+
+
+def loads_pair(pair):
+    return load(pair[0])
+
+
+class Labelled(Corrupt):
+    """A dataset whose samples are fetched by themselves."""
+
+    def __getitem__(self, index):
+        if index == 7:
+            raise OSError("no such file")
+        return index
+
+
+SEVEN = 7, "'img07.raw'"
+NAMED = {
+    "in order": (lambda s: s.map(load), *SEVEN),
+    "shuffled": (lambda s: s.shuffle(3).map(load, workers=2), *SEVEN),
+    "in processes": (lambda s: s.shuffle(3).map(load, processes=True), *SEVEN),
+    "sharded": (lambda s: s.shuffle(3).shuffle(4).skip(1).shard(0, 1).map(load), *SEVEN),
+    "second map": (lambda s: s.shuffle(1).map(str).prefetch(2).map(load), *SEVEN),
+    "filter": (lambda s: s.shuffle(3).filter(lambda path: len(load(path)) > 0), *SEVEN),
+    "map of a slice": (lambda s: s.map(str).skip(2).map(load), *SEVEN),
+    "repeated": (lambda s: s.shuffle(2).repeat(3).map(load).batch(2), None, "'img07.raw'"),
+    "behind a filter": (lambda s: s.filter(len).shuffle(1, buffer=5).map(load), None, SEVEN[1]),
+    "joined": (lambda s: data.concat(s.take(3), s.skip(3)).shuffle(1).map(load), (1, 7), SEVEN[1]),
+    "zipped": (
+        lambda s: data.zip(s, range(20)).shuffle(1).map(loads_pair), (7, 7), "'img07.raw'"
+    ),
+    "zipped maps": (
+        lambda s: data.zip(s.map(str), range(20)).map(loads_pair), (7, 7), "'img07.raw'"
+    ),
+    "fetched": (lambda s: data.source(Labelled()).shuffle(1).map(abs), 7, None),
+    "a generator": (lambda s: data.source(lambda: iter(FILES)).map(load), *SEVEN),
+    "a path": (lambda s: s.map(Path).map(load), *SEVEN),
+    "buckets": (lambda s: s.shuffle(1).bucket_by_length(lambda f: len(load(f)), [2], 2), *SEVEN),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_an_error_names_the_item_of_the_source(case):
+    make, index, item = NAMED[case]
+    with pytest.raises(data.DataError) as caught:
+        list(make(data.source(FILES)))
+    error = caught.value
+    assert (error.item_index, error.item) == (index, item)
+    said = [] if index is None else [f"item {index} of the source"]
+    said += [] if item is None else [item]
+    assert f", sample {error.index} ({', '.join(said)}): " in str(error)
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.item_index, again.item) == (str(error), index, item)
+
+
+@pytest.mark.parametrize(
+    ("item", "says"),
+    [
+        ({"path": "a.png", "label": 3}, "{'path': 'a.png', 'label': 3}"),
+        (np.zeros((2, 3), np.float32), "float32 array of shape (2, 3)"),
+        (("a" * 1000, 2), f"('{'a' * 98}...{'a' * 95}', 2)"),
+        ([1] * 100, "(1, 1, 1, 1, 1, 1)"),
+        (Corrupt(), f"a {Corrupt.__module__}.Corrupt"),
+    ],
+)
+def test_an_item_is_named_in_short(item, says):
+    def fn(n):
+        raise KeyError(1)
+
+    with pytest.raises(data.DataError) as caught:
+        list(data.source([item]).map(fn))
+    assert caught.value.item == says

@@ -129,6 +129,8 @@ def test_a_killed_process_is_named(on_error):
         cause = caught.value.__cause__
         assert isinstance(cause, ChildProcessError)
         assert re.search(r"'cudasync map 0' \(pid \d+\) was killed by SIGKILL.*sample", str(cause))
+        # Of several items nobody knows over which the process died.
+        assert (caught.value.item_index is None) == ("over samples" in str(cause))
 
 
 def test_a_process_that_ends_is_named_with_its_exit_code(capfd):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 from collections import namedtuple
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,3 +151,151 @@ def test_each_stage_counts_its_samples():
     assert stats.delivered == 200
     assert stats.bottleneck
     assert "bottleneck" in str(stats)
+
+
+def reused(count=6):
+    """A reader that decodes into the same memory again and again, of each kind."""
+    array, rows, raw = np.zeros(2), [0, [0]], bytearray(1)
+    sample = {"array": array, "pair": (array, rows), "raw": raw, "named": Pair(array, rows)}
+    for n in range(count):
+        array[:], rows[0], rows[1][0], raw[0], sample["n"] = n, n, n, n, n
+        yield sample
+
+
+def number(sample):
+    """The sample's number, in whichever leaf it stands."""
+    array, rows = sample["pair"]
+    named = sample["named"]
+    (n,) = {
+        *sample["array"], *array, rows[0], rows[1][0], sample["raw"][0], sample["n"],
+        *named.image, named.label[0],
+    }  # fmt: skip
+    return n
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda p: p,
+        lambda p: p.prefetch(3),
+        lambda p: p.map(lambda sample: sample, workers=2),
+        lambda p: p.shuffle(1, buffer=4),
+        lambda p: data.interleave(p, p),
+        lambda p: data.concat(p.take(3), p.skip(3)).prefetch(2),
+    ],
+)
+def test_a_generator_may_use_its_memory_again(verb):
+    found = [int(number(each)) for each in list(verb(data.source(reused)))]
+    assert sorted(set(found)) == list(range(6))
+    assert len(found) in (6, 12)
+    batches = list(verb(data.source(reused).map(lambda sample: sample["array"])).batch(2))
+    assert sorted({int(each) for batch in batches for each in batch[:, 0]}) == list(range(6))
+
+
+def fails_at_three(n):
+    if n == 3:
+        raise KeyError(n)
+    return n
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        data.source(lambda: map(fails_at_three, range(9))),
+        data.source(range(9)).filter(lambda n: fails_at_three(n) is not None),
+        data.source(range(9)).map(fails_at_three).filter(lambda n: True),
+        data.source(range(9)).map(fails_at_three).bucket_by_length(lambda n: n, [0], 1),
+        data.source(range(9)).map(fails_at_three).cache("memory"),
+        data.source(range(9)).map(fails_at_three).filter(lambda n: True).repeat(2),
+    ],
+)
+def test_a_failure_among_skipped_items_is_no_end_of_the_data(pipeline):
+    for wrong in (pipeline.skip(5), pipeline.shard(1, 5), pipeline.skip(5).prefetch(2)):
+        with pytest.raises(data.DataError, match="KeyError: 3"):
+            list(wrong)
+    pipeline.restore({"epoch": 0, "delivered": 5})
+    with pytest.raises(data.DataError, match="KeyError: 3"):
+        iter(pipeline)
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        data.source([]),
+        data.source(range(3)).skip(3),
+        data.source(lambda: iter(())),
+        data.source([]).map(abs, workers=2).shuffle(1, buffer=2),
+        data.source(range(3)).take(0).cache("memory"),
+    ],
+)
+def test_an_endless_repetition_of_nothing_ends(pipeline):
+    assert list(pipeline.repeat().batch(2)) == []
+    assert list(pipeline.repeat().map(abs).prefetch(2)) == []
+    beyond = pipeline.repeat()
+    beyond.restore({"epoch": 0, "delivered": 1})
+    with pytest.raises(ValueError, match="has 0"):
+        iter(beyond)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_an_iterator_that_is_repeated_ends(size):
+    batches = data.source(iter(range(3))).repeat().batch(size)
+    assert [n for each in batches for n in each.tolist()] == [0, 1, 2]
+    with pytest.raises(data.DataError, match="gives its items once"):
+        list(data.source(itertools.count()).take(2).repeat(2))
+
+
+def test_a_repetition_in_which_some_passes_give_nothing_goes_on():
+    """The passes shuffle anew, so a pass may be empty, and the next one not."""
+    pipeline = data.source(range(10)).shuffle(1).take(1).filter(lambda n: n == 4).repeat()
+    assert list(itertools.islice(pipeline, 5)) == [4] * 5
+    with pytest.raises(data.DataError, match=r"repeat, .*the last 100 passes drew items and gave"):
+        list(data.source([1, 2]).filter(lambda n: False).repeat().batch(2))
+
+
+class Box:
+    """An object with a length, into which NumPy would look."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return [Path("a"), None][index]
+
+
+class Unreadable(Box):
+    def __getitem__(self, index):
+        raise KeyError(index)
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        [Path("a"), Path("b")], [None, None], [None, 3], [1, None, 2.5], [Box(), None],
+        [Box(), Box()], [Unreadable(), 1], [datetime.date(2026, 11, 28), None], [{1, 2}, set()],
+        [2**70, 1], [Fraction(1, 3), 2], [b"ab\0", b"c"], [b"\0", b"\0\0"], ["a\0", "b"],
+        [Box, Path], [len, None], [np.float32(1), None],
+    ],
+)  # fmt: skip
+def test_a_batch_keeps_what_is_neither_number_nor_text(leaves, depth):
+    pipeline = data.source([{"leaf": each, "n": at} for at, each in enumerate(leaves)])
+    pipeline = pipeline.batch(len(leaves), pad=0)
+    (batch,) = pipeline.prefetch(depth) if depth else pipeline
+    assert batch["leaf"].shape == (len(leaves),)
+    for kept, put in zip(batch["leaf"], leaves, strict=True):
+        assert kept is put or (type(kept), kept) == (type(put), put)
+    assert batch["n"].tolist() == list(range(len(leaves)))
+
+
+def test_lists_of_objects_are_rows_of_them():
+    (batch,) = data.source([[Path("a"), None], [1, "b"]]).batch(2)
+    assert batch.tolist() == [[Path("a"), None], [1, "b"]]
+    (padded,) = data.source([["a\0"], ["b", "c"]]).batch(2, pad="")
+    assert padded.tolist() == [["a\0", ""], ["b", "c"]]
+
+
+@pytest.mark.parametrize("leaves", [[1, "a"], ["a", 1.5], [b"a", "a"], [True, b"a"]])
+def test_text_among_numbers_is_refused(leaves):
+    with pytest.raises(data.DataError, match="text is no number"):
+        list(data.source(leaves).batch(2))

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cudasync.data.caching.store import Passing
 from cudasync.data.cursors import Cursor
 from cudasync.data.failures import DataError, Failed, is_failed
 
 if TYPE_CHECKING:
+    from _thread import LockType
     from collections.abc import Callable
 
     from cudasync.data.caching.store import Store
@@ -20,8 +22,25 @@ if TYPE_CHECKING:
 class Cached(Cursor):
     """The items of the store, and behind them those of the source, which is opened when needed."""
 
-    def __init__(self, store: Store, opened: Callable[[], Cursor], meter: Meter) -> None:
+    def __init__(
+        self,
+        store: Store,
+        opened: Callable[[], Cursor],
+        meter: Meter,
+        maker: LockType | None = None,
+    ) -> None:
+        """With `maker`, the order of passes differs, so one pass alone fills the store.
+
+        That pass holds `maker` and begins anew; others at the same time keep nothing.
+        """
         super().__init__()
+        self._maker = None
+        if maker is not None and not store.is_whole:
+            if maker.acquire(blocking=False):
+                self._maker = maker
+                store.forget()
+            else:
+                store = Passing()
         self._store, self._opened, self.meter = store, opened, meter
         self._at = 0
         # The source's position. A dropped pass may have kept items that this pass did not take.
@@ -42,6 +61,9 @@ class Cached(Cursor):
                     self._is_over = True
                 else:
                     self._made(count - len(found), found)
+        except DataError as error:  # Of an item of the source that is skipped.
+            self._is_over = True
+            found.append(Failed(error))
         except Exception as error:
             self._is_over = True
             found.append(Failed(DataError(self.meter.stage, self._at, error)))
@@ -66,12 +88,17 @@ class Cached(Cursor):
         if self._is_over:
             self._store.end(self._at)
 
-    def advance(self, count: int) -> None:
+    def advance(self, count: int) -> int:
         """Skip kept items at once; other items must be made, so that they are kept."""
         there = min(count, max(0, self._store.count - self._at))
         self._at += there
-        super().advance(count - there)
+        return there + super().advance(count - there)
 
     def close(self) -> None:
-        super().close()
-        self._store.flush()
+        try:
+            super().close()
+            self._store.flush()
+        finally:
+            maker, self._maker = self._maker, None
+            if maker is not None:
+                maker.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -18,11 +19,16 @@ class Both:
         self.pipeline, self.model, self.known = pipeline, model, known
 
 
-def source(count, known, start):
+def source(count, kind, start):
+    """Numbers in a list, from a generator, or from one that yields the same array each time."""
     numbers = list(range(start, start + count))
-    return Both(
-        data.source(numbers if known else lambda: iter(numbers)), lambda key: list(numbers), known
-    )
+    if kind == "list":
+        pipeline = data.source(numbers)
+    elif kind == "generator":
+        pipeline = data.source(lambda: iter(numbers))
+    else:
+        pipeline = data.source(lambda: functions.reused(numbers)).map(functions.total)
+    return Both(pipeline, lambda key: list(numbers), kind == "list")
 
 
 def take(both, count):
@@ -117,14 +123,14 @@ def bucketed(both, size):
     return Both(pipeline.map(functions.total), model, False)
 
 
-def with_another(both, kind, count, known):
-    other = source(count, known, 1000)
+def with_another(both, kind, count, other_kind):
+    other = source(count, other_kind, 1000)
     pipelines = both.pipeline, other.pipeline
     if kind == "concat":
         return Both(
             data.concat(*pipelines),
             lambda key: both.model(key) + other.model(key),
-            both.known and known,
+            both.known and other.known,
         )
     if kind == "zip":
         return Both(
@@ -149,6 +155,7 @@ def with_another(both, kind, count, known):
 
 
 counts = st.integers(0, 12)
+sources = st.sampled_from(["list", "generator", "reused memory"])
 few = st.integers(1, 4)
 ways = st.fixed_dictionaries({"workers": st.sampled_from([1, 2, 3, "auto"])})
 STEPS = st.one_of(
@@ -164,8 +171,8 @@ STEPS = st.one_of(
     st.builds(lambda n, d: partial(batched, size=n, drop_last=d), few, st.booleans()),
     st.builds(lambda n: partial(bucketed, size=n), few),
     st.builds(
-        lambda kind, n, known: partial(with_another, kind=kind, count=n, known=known),
-        st.sampled_from(["concat", "zip", "interleave"]), counts, st.booleans(),
+        lambda kind, n, other: partial(with_another, kind=kind, count=n, other_kind=other),
+        st.sampled_from(["concat", "zip", "interleave"]), counts, sources,
     ),
 )  # fmt: skip
 
@@ -173,7 +180,7 @@ STEPS = st.one_of(
 @st.composite
 def pipelines(draw, steps=STEPS):
     """A source and up to six verbs. Every call of `make()` makes the same pipeline."""
-    begin = draw(st.integers(0, 25)), draw(st.booleans())
+    begin = draw(st.integers(0, 25)), draw(sources)
     chosen = draw(st.lists(steps, max_size=6))
 
     def make():
@@ -183,3 +190,52 @@ def pipelines(draw, steps=STEPS):
         return both
 
     return make
+
+
+# Which of up to three iterators is asked, and for how many items.
+turns = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), min_size=1, max_size=8)
+
+
+class Reader:
+    """An iterator and its model: each item, the end and the position are compared."""
+
+    def __init__(self, both, epoch):
+        self.epoch, self._iterator = epoch, iter(both.pipeline)
+        self._expected, self._at = both.model((epoch,)), 0
+        self.is_over = False
+
+    def read(self, count):
+        rest = self._expected[self._at :]
+        assert list(itertools.islice(self._iterator, count)) == rest[:count]
+        self._at += min(count, len(rest))
+        self.is_over = self.is_over or count > len(rest)
+        assert self._iterator.state() == self.position()
+
+    def position(self):
+        if self.is_over:
+            return {"epoch": self.epoch + 1, "delivered": 0}
+        return {"epoch": self.epoch, "delivered": self._at}
+
+    def rest(self):
+        return [] if self.is_over else self._expected[self._at :]
+
+
+def read_in_turns(both, turns):
+    """Read by several iterators of one pipeline, in turns; the readers that were begun."""
+    readers, epoch = {}, 0
+    for which, count in turns:
+        if which not in readers:
+            readers[which] = Reader(both, epoch)
+        readers[which].read(count)
+        epoch = max(epoch, readers[which].position()["epoch"])
+    under_way = [each for each in readers.values() if not each.is_over]
+    if len(under_way) == 1:
+        assert both.pipeline.state() == under_way[0].position()
+    elif under_way:
+        try:
+            found = both.pipeline.state()
+        except ValueError:
+            pass
+        else:
+            raise AssertionError(f"several iterations are under way, and the state is {found}")
+    return list(readers.values())

@@ -116,3 +116,10 @@ def total(batch):
 
 def length(n):
     return n % 5
+
+
+def reused(numbers):
+    """Each number in the same array."""
+    memory = np.zeros(1, int)
+    for memory[0] in numbers:
+        yield memory
