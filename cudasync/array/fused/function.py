@@ -111,7 +111,7 @@ class Elementwise:
             else each
             for each in args
         ]
-        with Watch(outside, self.__name__):
+        with Watch(outside, self.__name__, is_constant=True):
             returned = self._function(*stand_ins)
         outside.settle()
         is_tuple = isinstance(returned, tuple)

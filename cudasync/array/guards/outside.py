@@ -153,8 +153,8 @@ class Outside:
                 and (not self._sizes or self._sizes == [*map(len, self._containers)])
                 and (not self._absent or all(map(call, self._are_absent, self._absent)))
             )
-        except (LookupError, AttributeError, ValueError):
-            # Something is gone.
+        except (LookupError, AttributeError, ValueError, RuntimeError):
+            # Something is gone, or another thread is changing it.
             return False
 
     def now(self, objects: Iterable[tuple[str, Any]]) -> Outside:

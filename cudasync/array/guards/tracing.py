@@ -41,7 +41,9 @@ class Watch:
     RecordingError if that code gave anything outside another value.
     """
 
-    def __init__(self, outside: Outside, name: str) -> None:
+    def __init__(self, outside: Outside, name: str, *, is_constant: bool = False) -> None:
+        # True if an array that is made inside keeps its value for all calls.
+        self._is_constant = is_constant
         self._outside = outside
         self._name = name
         self._thread = threading.get_ident()
@@ -112,10 +114,10 @@ class Watch:
             )
 
 
-def is_watched() -> bool:
-    """True if this thread is inside of a trace."""
+def is_constant_here() -> bool:
+    """True if this thread is inside of a trace in which a new array is a constant."""
     here = threading.get_ident()
-    return any(each._thread == here for each in list(WATCHES))
+    return any(each._is_constant and each._thread == here for each in list(WATCHES))
 
 
 def note(outside: Outside) -> None:
