@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cudasync.array.elementwise.operation import Operation
 from cudasync.array.expressions.tree import Index, Input, leaves, substitute
+from cudasync.array.fused.constants import ConstantsOnly
 from cudasync.array.fused.tracer import Trace, Tracer
 from cudasync.array.guards.facts import is_plain, kind_of_value
 from cudasync.array.guards.outside import Outside
 from cudasync.array.guards.tracing import Traces, Watch
+from cudasync.engine import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,8 +55,8 @@ class Elementwise:
         The function is called once for the dtypes of its arrays and the values of its other
         arguments, and again if something that it can read from outside has changed: see
         `array/guards/outside`. Its exceptions are raised here. TypeError if it asks for values,
-        shapes or parts, or returns anything but its computed values. RecordingError if it assigns
-        to something outside.
+        shapes or parts, if it computes with arrays from outside alone, or if it returns anything
+        but its computed values. RecordingError if it assigns to something outside.
         """
         if any(isinstance(each, Tracer) for each in args):
             return self._function(*args)
@@ -111,7 +113,8 @@ class Elementwise:
             else each
             for each in args
         ]
-        with Watch(outside, self.__name__, is_constant=True):
+        engine: Any = ConstantsOnly(self.__name__, outside)
+        with current.use(engine), Watch(outside, self.__name__, is_constant=True):
             returned = self._function(*stand_ins)
         outside.settle()
         is_tuple = isinstance(returned, tuple)
