@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import enum
 import itertools
+import random
 import sys
 import threading
 import warnings
 from dataclasses import dataclass
+from random import uniform
 from types import SimpleNamespace
 
 import numpy as np
@@ -247,6 +249,28 @@ def flat(state):
     inside, inner, n = state
     return [*[e for v in inside.values() for e in (v if isinstance(v, list) else [v]) if e != {}],
             *inner.values(), n]  # fmt: skip
+
+
+OTHERS = {
+    "numpy": lambda: float(np.random.rand()),
+    "a generator of NumPy": (lambda g: lambda: g.random())(np.random.default_rng(3)),
+    "an old one": (lambda g: lambda: g.rand())(np.random.RandomState(3)),
+    "random": lambda: random.random(),
+    "a function of random": lambda: uniform(1, 2),
+    "a Random": (lambda g: lambda: g.gauss(1, 2))(random.Random(3)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@both
+def test_random_numbers_of_other_libraries_are_not_drawn_in_a_trace(name, decorate):
+    draw = OTHERS[name]
+    f = decorate(lambda x: x * draw())
+    for _ in range(2):
+        with pytest.raises(cs.RecordingError, match=r"draws from .* cs\.random\.Generator"):
+            f(xp.ones(2, device="cpu"))
+    # What it names and does not draw from is as good as any.
+    assert decorate(lambda x: x * (2 if OTHERS else draw()))(xp.ones(2)).numpy().tolist() == [2, 2]
 
 
 def test_state_of_the_traces_own_may_change():

@@ -18,8 +18,17 @@ if TYPE_CHECKING:
 # Calls with a computed name may read any attribute.
 _BY_NAME = frozenset({"getattr", "setattr", "delattr", "hasattr"})
 _ANY_NAME = frozenset({"vars", "attrgetter", "__dict__", "dir"})
-# Such an instruction between `getattr` and its call computes the name.
-_COMPUTES = ("BINARY", "BUILD_STRING", "FORMAT", "CALL_FUNCTION_EX")
+# Between `getattr` and its call these load the object, a name that is a constant, and a default.
+# Anything else may compute the name.
+_ARGUMENTS = (
+    "LOAD_FAST",
+    "LOAD_CONST",
+    "LOAD_GLOBAL",
+    "LOAD_DEREF",
+    "LOAD_SMALL",
+    "PUSH_NULL",
+    "PRE",
+)
 # Methods that change a list, a deque, a set or a dict.
 _CHANGES = frozenset(
     (
@@ -58,6 +67,14 @@ def reads_of(code: CodeType) -> Reads:
     given: list[str] | None = None
     for each in dis.get_instructions(code):
         operation, name = each.opname, each.argval
+        if given is not None:
+            if operation in ("CALL", "CALL_KW"):
+                is_computed = is_computed or not given
+                given = None
+            elif not operation.startswith(_ARGUMENTS if given else (*_ARGUMENTS, "LOAD_ATTR")):
+                given, is_computed = None, True
+            elif operation == "LOAD_CONST" and isinstance(name, str):
+                given.append(name)
         if operation.startswith(("STORE", "DELETE")):
             assigned.add(name if isinstance(name, str) else operation)
         if "GLOBAL" in operation or (operation.endswith("_NAME") and "IMPORT" not in operation):
@@ -72,14 +89,6 @@ def reads_of(code: CodeType) -> Reads:
             cells.add(name)
         elif operation == "IMPORT_NAME":
             imports.add(name)
-        elif given is not None:
-            if operation == "LOAD_CONST" and isinstance(name, str):
-                given.append(name)
-            elif operation.startswith(_COMPUTES):
-                given, is_computed = None, True
-            elif operation in ("CALL", "CALL_KW", "CALL_FUNCTION"):
-                is_computed = is_computed or not given
-                given = None
     attributes.update(_identifiers(code.co_consts))
     return Reads(
         tuple(sorted(globals_)),

@@ -5,8 +5,9 @@ Facts are compared by `==`, which calls nothing of the user's: not even the `==`
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from types import EllipsisType, NoneType
+from types import EllipsisType, MappingProxyType, NoneType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ _PLAIN = (*_NUMBERS, str, bytes, NoneType, EllipsisType, range, slice, np.dtype)
 
 
 # Objects that count with their elements.
-CONTAINERS = (list, dict, set, frozenset, deque, tuple)
+CONTAINERS = (list, dict, set, frozenset, deque, bytearray, array, MappingProxyType, tuple)
 
 
 def is_plain(value: Any) -> bool:

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Mapping, Sequence, Set
+from contextvars import ContextVar
 from functools import cached_property, partial
 from itertools import chain as _chain
 from operator import call, is_
 from types import (
+    BuiltinMethodType,
     CodeType,
     FunctionType,
     MemberDescriptorType,
@@ -31,10 +34,11 @@ import numpy as np
 
 from cudasync.array.guards.code_reads import cells_read, is_library, line_of, reads_of
 from cudasync.array.guards.facts import CONTAINERS, Digest, Same, changed, is_plain, kind_of_value
-from cudasync.array.guards.places import ABSENT, Cell, Contents, Numbers, Slots, Space
+from cudasync.array.guards.other_generators import SHARED_GENERATORS, Draws, is_generator
+from cudasync.array.guards.places import ABSENT, Cell, Contents, Numbers, Slots, Space, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from cudasync.array.guards.places import Place
 
@@ -74,6 +78,7 @@ class Outside:
         self._takes_all = False
         self._places: list[Place] = []
         self._spaces: dict[int, Space] = {}
+        self._draws: list[Draws] = []
         # Objects that were reached, by identity; keeping them keeps their identities.
         self._seen: dict[int, tuple[str, Any]] = {}
         # The functions that contain a code object, their own or that of an inner function.
@@ -133,7 +138,7 @@ class Outside:
         self._get = [get for get, _, _ in checks]
         self._owners = [owner for _, owner, _ in checks]
         self._kept = [value for _, _, kept in checks for value in kept]
-        self._containers = [each.container for each in self._places if isinstance(each, Contents)]
+        self._containers = [found for each in self._places if (found := each.counted()) is not None]
         self._sizes = [*map(len, self._containers)]
         absences = [found for each in self._places if (found := each.absence()) is not None]
         self._are_absent = [is_disjoint for is_disjoint, _ in absences]
@@ -176,6 +181,10 @@ class Outside:
             for place, name in each.changed()
             if is_any or (are_elements if name is None else name in names)
         ]
+
+    def drawn(self) -> list[str]:
+        """Generators of other libraries that the code has drawn from."""
+        return [each.name for each in self._draws if each.has_drawn()]
 
     def line_of(self, name: str) -> str:
         """The line that names the last part of this place."""
@@ -232,6 +241,8 @@ class Outside:
         elif issubclass(kind, ModuleType):
             if not is_library(value.__name__):
                 self._open(id(vars(value)), None, f"{path}.", vars(value))
+            elif value.__name__ in SHARED_GENERATORS:
+                self._draws.append(Draws(path, SHARED_GENERATORS[value.__name__]()))
         elif issubclass(kind, type):
             self._look_at_class(value)
         else:
@@ -239,7 +250,7 @@ class Outside:
 
     def _look_into(self, path: str, value: Any) -> None:
         self._places.append(Contents(path, value))
-        if isinstance(value, dict):
+        if hasattr(value, "keys"):
             keys = list(value)
             named = [
                 (key, kind_of_value(key)) if is_plain(key) else (at, Same(key))
@@ -247,7 +258,7 @@ class Outside:
             ]
             self.facts.append((path, (type(value), [kind for _, kind in named])))
             for (name, _), key in zip(named, keys, strict=True):
-                self._reached.append((f"{path}[{name!r}]", dict.__getitem__(value, key)))
+                self._reached.append((f"{path}[{name!r}]", _item(value, key)))
         else:
             self.facts.append((path, (type(value), len(value))))
             self._reached.extend((f"{path}[{at}]", each) for at, each in enumerate(value))
@@ -263,9 +274,19 @@ class Outside:
         if isinstance(inside, dict):
             space = self._open(id(inside), None, prefix, inside)
             space.is_instance = is_users or kind is SimpleNamespace
+            # A container in Python, whose code is the library's and names what it reads itself.
+            space.takes_all = not is_users and issubclass(kind, (Mapping, Sequence, Set))
             self._take(space, ())
             if "__wrapped__" in inside:
                 self._reached.append((path, inside["__wrapped__"]))
+        if issubclass(kind, ContextVar):
+            self._places.append(Variable(path, value))
+            self._reached.append((f"{path}.get()", value.get(ABSENT)))
+        if is_generator(kind):
+            self._draws.append(Draws(path, value))
+        if issubclass(kind, BuiltinMethodType) and not isinstance(value.__self__, ModuleType):
+            # `append` of a list, or `random` of a generator.
+            self._reached.append((path, value.__self__))
         if issubclass(kind, _WRAPPERS):
             for name in _WRAPPED:
                 each = getattr(value, name, None)
@@ -309,10 +330,11 @@ class Outside:
         return space
 
     def _take(self, space: Space, names: Iterable[str]) -> None:
-        if self._takes_all and space.is_instance:
+        if space.takes_all or (self._takes_all and space.is_instance):
+            space.takes_all = True
             names = {*names, *space.mapping}
-        for name in sorted(names):
-            if name not in space.asked and isinstance(name, str):
+        for name in sorted(filter(_is_text, names)):
+            if not space.is_asked(name):
                 value = space.ask(name)
                 if value is not ABSENT:
                     self._reached.append((f"{space.prefix}{name}", value))
@@ -349,6 +371,15 @@ class Outside:
             for each in (function.__defaults__, function.__kwdefaults__):
                 if each and id(each) not in self._seen:
                     self._reached.append((f"defaults of {code.co_qualname}", each))
+
+
+def _item(mapping: Any, key: Any) -> Any:
+    """The value of a key, without the user's `__getitem__`."""
+    return dict.__getitem__(mapping, key) if isinstance(mapping, dict) else mapping[key]
+
+
+def _is_text(name: Any) -> bool:
+    return isinstance(name, str)
 
 
 def _all_code(code: CodeType) -> Iterable[CodeType]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 from operator import attrgetter, itemgetter
-from types import CellType, FunctionType
+from types import CellType, FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cudasync.array.guards.facts import is_same
@@ -18,6 +18,7 @@ from cudasync.engine.hazards.variable import resolve_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextvars import ContextVar
 
     import numpy as np
 
@@ -66,12 +67,17 @@ class Space:
         self.is_open = False
         # True for attributes of an object of the user's.
         self.is_instance = False
+        # True if names are asked for that no code has.
+        self.takes_all = False
         self._values: dict[str, Any] = {}
         self._absent: set[str] = set()
 
-    @property
-    def asked(self) -> set[str]:
-        return self._absent | self._values.keys()
+    def is_asked(self, name: str) -> bool:
+        return name in self._values or name in self._absent
+
+    def counted(self) -> Any:
+        """A container whose size counts: a new name matters where names are computed."""
+        return self.mapping if self.takes_all and isinstance(self.mapping, dict) else None
 
     def ask(self, name: str) -> Any:
         """The value of a name, or ABSENT, which is remembered."""
@@ -146,6 +152,9 @@ class Cell:
     def absence(self) -> None:
         return None
 
+    def counted(self) -> None:
+        return None
+
     def changed(self) -> Iterator[tuple[str, str | None]]:
         now = contents_of(self._cell)
         if not is_same(now, self.value):
@@ -159,12 +168,12 @@ class Cell:
 
 
 class Contents:
-    """The elements of a list, a dict, a set or a deque."""
+    """The elements of a list, a dict, a set, a deque, or another container in C."""
 
     def __init__(self, name: str, container: Any) -> None:
         self.name = name
         self.container = container
-        self._get: Any = _flat if isinstance(container, dict) else tuple
+        self._get: Any = _flat if hasattr(container, "keys") else tuple
         self._kept = self._get(container)
 
     def has_values(self) -> bool:
@@ -176,6 +185,9 @@ class Contents:
     def absence(self) -> None:
         return None
 
+    def counted(self) -> Any:
+        return self.container
+
     def changed(self) -> Iterator[tuple[str, str | None]]:
         kept, inside = self._kept, self.container
         now = self._get(inside)
@@ -185,6 +197,8 @@ class Contents:
         old = set(map(id, kept))
         if not any(is_array(each) and id(each) not in old for each in now):
             return
+        if isinstance(inside, (frozenset, MappingProxyType)):
+            return
         if isinstance(inside, dict):
             half = len(kept) // 2
             before = dict(zip(kept[:half], kept[half:], strict=True))
@@ -193,6 +207,31 @@ class Contents:
         else:
             inside.clear()
             (inside.update if isinstance(inside, set) else inside.extend)(kept)
+
+
+class Variable:
+    """A context variable, with its value in this context."""
+
+    def __init__(self, name: str, variable: ContextVar[Any]) -> None:
+        self.name = name
+        self._variable = variable
+        self._value = variable.get(ABSENT)
+
+    def has_values(self) -> bool:
+        return True
+
+    def check(self) -> Check:
+        return _value_of, self._variable, (self._value,)
+
+    def absence(self) -> None:
+        return None
+
+    def counted(self) -> None:
+        return None
+
+    def changed(self) -> Iterator[tuple[str, str | None]]:
+        # Only a call can set it, as a rule for the end of a block.
+        return iter(())
 
 
 class Numbers:
@@ -218,12 +257,15 @@ class Numbers:
     def absence(self) -> None:
         return None
 
+    def counted(self) -> None:
+        return None
+
     def changed(self) -> Iterator[tuple[str, str | None]]:
         # An op may be writing it. Whether the trace did, nobody can tell.
         return iter(())
 
 
-Place: TypeAlias = Space | Cell | Contents | Numbers
+Place: TypeAlias = Space | Cell | Contents | Variable | Numbers
 
 
 def is_array(value: Any) -> bool:
@@ -243,7 +285,11 @@ def _unbound(cell: CellType) -> tuple[bool]:
     return (contents_of(cell) is ABSENT,)
 
 
-def _flat(container: dict[Any, Any]) -> tuple[Any, ...]:
+def _value_of(variable: ContextVar[Any]) -> tuple[Any]:
+    return (variable.get(ABSENT),)
+
+
+def _flat(container: Any) -> tuple[Any, ...]:
     return (*container, *container.values())
 
 

@@ -103,6 +103,12 @@ class Watch:
             self._others.enable()
         if error is not None:
             return
+        drawn = self._outside.drawn()
+        if drawn:
+            raise RecordingError(
+                f"{self._name} draws from {drawn[0]} while it is traced, and later calls would "
+                f"not: draw before the call, or from a cs.random.Generator"
+            )
         assigned = self._outside.assigned()
         if assigned:
             name = assigned[0]

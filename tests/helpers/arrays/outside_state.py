@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict, deque
-from types import ModuleType, SimpleNamespace
+import warnings
+from array import array
+from collections import ChainMap, OrderedDict, UserDict, deque
+from contextvars import ContextVar
+from types import MappingProxyType, ModuleType, SimpleNamespace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -71,10 +74,18 @@ class State:
         exec(TEXT, vars(self.module))
         self.net, self.slotted, self.number = Net(w), Slotted(), 2.0
         self.slotted.w, self.slotted.k = w, 1.0
-        self.list, self.dict, self.deque = [w, 2.0], {"w": w, "k": [1.0]}, deque([w])
+        self.list, self.dict, self.deque = (
+            [w, 2.0],
+            {"w": w, "k": [1.0], "by": {"k": 2.5}},
+            deque([w]),
+        )
         self.ordered, self.array_of_numpy = OrderedDict(k=1.5), np.ones(2)
         self.kind = type("Kind", (Base,), {"k": 1.0})
         self.act = lambda x: x * 2
+        self.wrapped, self.chain = UserDict(k=1.5), ChainMap({}, self.dict["by"])
+        self.proxy, self.bytes = MappingProxyType(self.dict["by"]), bytearray([2, 3])
+        self.numbers, self.indexed = array("d", [1.5]), [1.0, 2.0]
+        self.index = self.indexed.index
 
     def array(self):
         """Another array each time."""
@@ -124,10 +135,19 @@ def functions(s):
         "branch": lambda x: x * 2 if s.number > 2 else x,
         "nested": lambda x: (lambda y: y * cell.inner.w)(x),
         "global": lambda x: x * GLOBAL["k"],
+        "container in Python": lambda x: x * s.wrapped["k"],
+        "chain": lambda x: x * s.chain["k"],
+        "proxy": lambda x: x * s.proxy["k"],
+        "bytes": lambda x: x * s.bytes[0],
+        "numbers": lambda x: x * s.numbers[0],
+        "context variable": lambda x: x * VARIABLE.get(),
+        "method of a list": lambda x: x * s.index(2.0),
+        "computed name": lambda x: x * getattr(cell, "".join(["ex", "tra"]), 1.0),
     }  # fmt: skip
 
 
 GLOBAL = {"k": 2.0}
+VARIABLE = ContextVar("a variable of a user", default=1.0)
 
 
 def _extra(s, k):
@@ -160,6 +180,7 @@ CHANGES = {
     "element": lambda s, k: s.list.__setitem__(int(k) % 2, k),
     "longer": lambda s, k: s.list.append(k),
     "entry": lambda s, k: s.dict.__setitem__("w", s.array()),
+    "entry behind a proxy": lambda s, k: s.dict["by"].__setitem__("k", k),
     "inner entry": lambda s, k: s.dict["k"].__setitem__(0, k),
     "inner list": lambda s, k: s.dict.__setitem__("k", [k, k]),
     "key": lambda s, k: s.dict.__setitem__(k, k),
@@ -174,6 +195,11 @@ CHANGES = {
     "kind": lambda s, k: setattr(s.kind, "k", k),
     "kind, inherited": lambda s, k: setattr(s.kind, "scale", k),
     "global": lambda s, k: GLOBAL.__setitem__("k", k),
+    "container in Python": lambda s, k: s.wrapped.__setitem__("k", k),
+    "bytes": lambda s, k: s.bytes.__setitem__(0, int(k)),
+    "numbers": lambda s, k: s.numbers.__setitem__(0, k),
+    "context variable": lambda s, k: VARIABLE.set(k),
+    "indexed": lambda s, k: s.indexed.insert(0, k),
     "same values": lambda s, k: (setattr(s, "number", float(s.number)),
                                  s.dict.__setitem__("k", list(s.dict["k"]))),
 }  # fmt: skip
@@ -184,14 +210,18 @@ changes = st.lists(st.tuples(st.sampled_from(sorted(CHANGES)), st.sampled_from([
 def run(decorate, device, names, steps):
     """The values of the functions at first, and after each change."""
     GLOBAL["k"], Base.scale = 2.0, 1.0
+    VARIABLE.set(1.0)
     s = State(device)
     made = functions(s)
     called = [decorate(made[name]) for name in names]
     x, found = s.array(), []
-    for change, k in [(None, 0.0), *steps]:
-        if change is not None:
-            CHANGES[change](s, k)
-        found.append([f(x).numpy().tolist() for f in called for _ in range(2)])
+    with warnings.catch_warnings():
+        # A function that computes names depends on every attribute.
+        warnings.filterwarnings("ignore", ".* was traced more than .* times")
+        for change, k in [(None, 0.0), *steps]:
+            if change is not None:
+                CHANGES[change](s, k)
+            found.append([f(x).numpy().tolist() for f in called for _ in range(2)])
     return found
 
 
