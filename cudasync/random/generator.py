@@ -49,7 +49,9 @@ class Generator:
 
     In a recording a call draws at each launch, in each round of a loop, and in each call of a graph
     function, what it would draw without a graph. A generator that is made there, with a seed,
-    begins anew in each launch. A function of `cs.elementwise` cannot draw: TypeError.
+    begins anew in each launch. A function of `cs.elementwise` cannot draw: TypeError. A launch and
+    a draw behind one hold the generator while they push. So the function of an op that another
+    thread's push may wait for must not draw from it.
     """
 
     def __init__(self, seed: int | None = None) -> None:

@@ -295,3 +295,22 @@ def test_a_count_that_failed_is_told_until_the_state_is_set():
         g.state = {"seed": 3, "counter": 2}
         assert g.random(2).numpy().tolist() == Generator(3).random(4).numpy()[2:].tolist()
         engine.clear_errors()
+
+
+def test_a_reset_of_the_device_takes_the_count_until_the_state_is_set():
+    device = cs.device_count() - 1
+    g, x = Generator(3), xp.zeros(2, device=device)
+    with cs.graph() as recorded:
+        x[...] = g.random(2, device=device)
+    recorded.instantiate().launch()
+    cs.waitall()
+    cs.Device(device).reset()
+    with pytest.raises(cs.ClosedError, match="reset"):
+        _ = g.state
+    g.state = {"seed": 3, "counter": 0}
+    y = xp.zeros(2, device=device)
+    with cs.graph() as again:
+        y[...] = g.random(2, device=device)
+    again.instantiate().launch()
+    assert y.numpy().tolist() == Generator(3).random(2).numpy().tolist()
+    assert g.state == {"seed": 3, "counter": 2}
