@@ -111,6 +111,14 @@ def cells_read(code: CodeType, has_run: Any) -> set[str]:
     return found.intersection(code.co_freevars)
 
 
+def all_code(code: CodeType) -> Iterator[CodeType]:
+    """`code`, and that of functions inside it."""
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from all_code(each)
+
+
 def line_of(name: str, codes: Any) -> str:
     """ "file:line" where one of these codes names it; "" if none does."""
     for code in codes:

@@ -27,6 +27,11 @@ def is_plain(value: Any) -> bool:
     return issubclass(type(value), _PLAIN)
 
 
+def has_attribute(kind: type, name: str) -> bool:
+    """`hasattr` of a class, which does not ask its metaclass."""
+    return any(name in vars(base) for base in kind.__mro__)
+
+
 def kind_of_value(value: Any) -> Any:
     """A value as part of a signature. It tells 1, 1.0 and True apart, and 0.0 and -0.0, which are
     equal; NaN equals itself. Raises TypeError for a value that cannot be hashed, except a slice.

@@ -32,10 +32,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudasync.array.guards.code_reads import cells_read, is_library, line_of, reads_of
-from cudasync.array.guards.facts import CONTAINERS, Digest, Same, changed, is_plain, kind_of_value
+from cudasync.array.guards.code_reads import all_code, cells_read, is_library, line_of, reads_of
+from cudasync.array.guards.facts import (
+    CONTAINERS,
+    Digest,
+    Same,
+    changed,
+    has_attribute,
+    is_plain,
+    kind_of_value,
+)
 from cudasync.array.guards.other_generators import SHARED_GENERATORS, Draws, is_generator
-from cudasync.array.guards.places import ABSENT, Cell, Contents, Numbers, Slots, Space, Variable
+from cudasync.array.guards.places import (
+    ABSENT,
+    MAPPINGS,
+    Cell,
+    Contents,
+    Numbers,
+    Slots,
+    Space,
+    Variable,
+    item,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -234,7 +252,7 @@ class Outside:
             self.facts.append((path, kind))
         else:
             self.facts.append((path, Same(value)))
-        if hasattr(kind, "__cudasync_plan__"):
+        if has_attribute(kind, "__cudasync_plan__"):
             self.arrays.append(value)
         elif issubclass(kind, FunctionType):
             self._register(path, value)
@@ -250,7 +268,7 @@ class Outside:
 
     def _look_into(self, path: str, value: Any) -> None:
         self._places.append(Contents(path, value))
-        if hasattr(value, "keys"):
+        if issubclass(type(value), MAPPINGS):
             keys = list(value)
             named = [
                 (key, kind_of_value(key)) if is_plain(key) else (at, Same(key))
@@ -258,7 +276,7 @@ class Outside:
             ]
             self.facts.append((path, (type(value), [kind for _, kind in named])))
             for (name, _), key in zip(named, keys, strict=True):
-                self._reached.append((f"{path}[{name!r}]", _item(value, key)))
+                self._reached.append((f"{path}[{name!r}]", item(value, key)))
         else:
             self.facts.append((path, (type(value), len(value))))
             self._reached.extend((f"{path}[{at}]", each) for at, each in enumerate(value))
@@ -346,7 +364,7 @@ class Outside:
             for cell in function.__closure__ or ():
                 self._reached.extend((path, each) for each in Cell.functions_in(cell))
             return
-        for code in _all_code(function.__code__):
+        for code in all_code(function.__code__):
             self._functions.setdefault(code, []).append((path, function))
         if vars(function):
             self._open(id(vars(function)), None, f"{path}.", vars(function))
@@ -373,17 +391,5 @@ class Outside:
                     self._reached.append((f"defaults of {code.co_qualname}", each))
 
 
-def _item(mapping: Any, key: Any) -> Any:
-    """The value of a key, without the user's `__getitem__`."""
-    return dict.__getitem__(mapping, key) if isinstance(mapping, dict) else mapping[key]
-
-
 def _is_text(name: Any) -> bool:
     return isinstance(name, str)
-
-
-def _all_code(code: CodeType) -> Iterable[CodeType]:
-    yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _all_code(each)

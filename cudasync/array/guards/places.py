@@ -13,7 +13,7 @@ from operator import attrgetter, itemgetter
 from types import CellType, FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cudasync.array.guards.facts import is_same
+from cudasync.array.guards.facts import has_attribute, is_same
 from cudasync.engine.hazards.variable import resolve_one
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ABSENT: Any = object()
 # A function, its argument, and the values that it gave.
 Check: TypeAlias = tuple[Any, Any, tuple[Any, ...]]
+MAPPINGS = (dict, MappingProxyType)
 _YES = (True,)
 
 
@@ -139,7 +140,7 @@ class Cell:
     @staticmethod
     def functions_in(cell: CellType) -> list[Any]:
         value = contents_of(cell)
-        return [value] if isinstance(value, FunctionType) else []
+        return [value] if type(value) is FunctionType else []
 
     def has_values(self) -> bool:
         return True
@@ -173,7 +174,7 @@ class Contents:
     def __init__(self, name: str, container: Any) -> None:
         self.name = name
         self.container = container
-        self._get: Any = _flat if hasattr(container, "keys") else tuple
+        self._get: Any = _flat if issubclass(type(container), MAPPINGS) else tuple
         self._kept = self._get(container)
 
     def has_values(self) -> bool:
@@ -270,7 +271,8 @@ Place: TypeAlias = Space | Cell | Contents | Variable | Numbers
 
 def is_array(value: Any) -> bool:
     """True for an array of ours, and for its stand-in in a trace."""
-    return hasattr(type(value), "__cudasync_plan__") or hasattr(type(value), "__cudasync_trace__")
+    kind = type(value)
+    return has_attribute(kind, "__cudasync_plan__") or has_attribute(kind, "__cudasync_trace__")
 
 
 def contents_of(cell: CellType) -> Any:
@@ -279,6 +281,11 @@ def contents_of(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return ABSENT
+
+
+def item(mapping: Any, key: Any) -> Any:
+    """The value of a key, without the user's `__getitem__`."""
+    return dict.__getitem__(mapping, key) if isinstance(mapping, dict) else mapping[key]
 
 
 def _unbound(cell: CellType) -> tuple[bool]:

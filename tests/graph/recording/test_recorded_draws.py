@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import random
 import threading
+from random import uniform
 
 import numpy as np
 import pytest
@@ -314,3 +316,25 @@ def test_a_reset_of_the_device_takes_the_count_until_the_state_is_set():
     again.instantiate().launch()
     assert y.numpy().tolist() == Generator(3).random(2).numpy().tolist()
     assert g.state == {"seed": 3, "counter": 2}
+
+
+OTHERS = {
+    "numpy": lambda: float(np.random.rand()),
+    "a generator of NumPy": (lambda g: lambda: g.random())(np.random.default_rng(3)),
+    "an old one": (lambda g: lambda: g.rand())(np.random.RandomState(3)),
+    "random": lambda: random.random(),
+    "a function of random": lambda: uniform(1, 2),
+    "a Random": (lambda g: lambda: g.gauss(1, 2))(random.Random(3)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("decorate", [cs.elementwise, cs.graph_function])
+def test_random_numbers_of_other_libraries_are_not_drawn_in_a_trace(name, decorate):
+    draw = OTHERS[name]
+    f = decorate(lambda x: x * draw())
+    for _ in range(2):
+        with pytest.raises(cs.RecordingError, match=r"draws from .* cs\.random\.Generator"):
+            f(xp.ones(2, device="cpu"))
+    # What it names and does not draw from is as good as any.
+    assert decorate(lambda x: x * (2 if OTHERS else draw()))(xp.ones(2)).numpy().tolist() == [2, 2]
