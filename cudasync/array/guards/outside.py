@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from contextvars import ContextVar
 from functools import cached_property, partial
-from itertools import chain as _chain
+from itertools import chain
 from operator import call, is_
 from types import (
     BuiltinMethodType,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from cudasync.array.guards.places import Place
 
-chain = _chain.from_iterable
+_flattened = chain.from_iterable
 # Attributes that lead to the function that an object wraps.
 _WRAPPED = ("__func__", "__self__", "fget", "fset", "func", "args", "keywords")
 _WRAPPERS = (partial, property, cached_property, staticmethod, classmethod, MethodType)
@@ -170,7 +170,7 @@ class Outside:
             return True
         # A few calls in C, however much there is to compare.
         try:
-            values = chain(map(call, self._get, self._owners))
+            values = _flattened(map(call, self._get, self._owners))
             return (
                 all(map(is_, values, self._kept))
                 and (not self._sizes or self._sizes == [*map(len, self._containers)])

@@ -119,9 +119,10 @@ class Space:
     def _put(self, name: str, value: Any) -> None:
         if isinstance(self.owner, type):
             # The dict of a class is read-only.
-            type.__delattr__(self.owner, name) if value is ABSENT else type.__setattr__(
-                self.owner, name, value
-            )
+            if value is ABSENT:
+                type.__delattr__(self.owner, name)
+            else:
+                type.__setattr__(self.owner, name, value)
         elif value is ABSENT:
             del self.mapping[name]
         else:
@@ -159,11 +160,9 @@ class Cell:
     def changed(self) -> Iterator[tuple[str, str | None]]:
         now = contents_of(self._cell)
         if not is_same(now, self.value):
-            if not is_array(now):
-                pass
-            elif self.value is ABSENT:
+            if is_array(now) and self.value is ABSENT:
                 del self._cell.cell_contents
-            else:
+            elif is_array(now):
                 self._cell.cell_contents = self.value
             yield self.name, self._variable
 
@@ -231,7 +230,7 @@ class Variable:
         return None
 
     def changed(self) -> Iterator[tuple[str, str | None]]:
-        # Only a call can set it, as a rule for the end of a block.
+        # Code sets it by a call, and usually sets it back: decimal's context, for instance.
         return iter(())
 
 
