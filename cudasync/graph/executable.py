@@ -14,6 +14,7 @@ from cudasync.graph.binding import bound, on_values, unused
 from cudasync.graph.costs import Estimate, critical_path, estimated, measured
 from cudasync.graph.executable_reuse import Shelf
 from cudasync.graph.hazards import reduced
+from cudasync.graph.launch_state import brought
 from cudasync.graph.on_stream import launch_on
 from cudasync.graph.parts.device import DevicePart
 
@@ -187,7 +188,8 @@ class Executable:
         instance.raise_if_gone()
         frame = _getframe(1)
         ops = [op for each in instance.staged for op in each.copy_in(engine, self._values)]
-        self._costs = instance, measured(instance.nodes, engine, frame)
+        with brought(instance.states):
+            self._costs = instance, measured(instance.nodes, engine, frame)
         ops += [op for each in instance.staged for op in each.copy_out(engine, self._values)]
         for op in ops:
             op.wait()

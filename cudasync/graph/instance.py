@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.engine.batch.union import Union
 from cudasync.engine.log import fences
 from cudasync.graph.buffers import Buffers
+from cudasync.graph.launch_state import brought, states_of
 from cudasync.graph.parts import part_of
 from cudasync.graph.parts.device import DevicePart
 from cudasync.graph.parts.host import HostPart
@@ -44,9 +45,11 @@ class Instance:
         self.staged = tuple(staged)
         self.parts = [part_of(segment, shelf) for segment in cut(self.nodes)]
         self._buffers = Buffers(self.nodes)
+        # What a launch must bring to memory first.
+        self.states = states_of(self.nodes)
         # The push of the only part, if a launch needs no other check.
         self.push_only: Callable[[Any, FrameType], Op] | None = None
-        if len(self.parts) == 1 and not self.staged and not self._buffers:
+        if len(self.parts) == 1 and not self.staged and not self._buffers and not self.states:
             part = self.parts[0]
             if isinstance(part, HostPart) or (isinstance(part, DevicePart) and part.is_direct):
                 self.push_only = part.push_only
@@ -65,6 +68,18 @@ class Instance:
         """Push all parts, with these values for arguments, whose addresses are this instance's.
         Returns an op that is over when all parts are."""
         self.raise_if_gone()
+        if self.states:
+            with brought(self.states):
+                return self._push_parts(engine, frame, values, between)
+        return self._push_parts(engine, frame, values, between)
+
+    def _push_parts(
+        self,
+        engine: Any,
+        frame: FrameType,
+        values: Mapping[str, Any],
+        between: Between | None,
+    ) -> Op:
         ops = [op for each in self.staged for op in each.copy_in(engine, values, between)]
         ops += [part.push(engine, frame, between) for part in self.parts]
         ops += [op for each in self.staged for op in each.copy_out(engine, values, between)]

@@ -1,6 +1,7 @@
 """Floor 4, random. The expressions that the calls of a generator compute.
 
-Their operands are the key, the first number, the index and the call's own parameters.
+Their operands are the key, the first number, the index and the call's own parameters. Key and first
+number are numbers, or arrays of one element for draws that a launch counts in memory.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.array.dtypes.supported import FLOAT32, FLOAT64, UINT64
 from cudasync.array.elementwise.operation import Operation
-from cudasync.array.expressions.tree import Apply, Index, Scalar, apply, cast
+from cudasync.array.expressions.tree import Apply, Index, Input, Scalar, apply, cast
 from cudasync.array.functions.random import BELOW, BITS, DOUBLE, NORMAL, SINGLE
 from cudasync.array.functions.table import FUNCTIONS
 
@@ -18,8 +19,13 @@ if TYPE_CHECKING:
     from cudasync.array.dtypes.supported import DType
     from cudasync.array.expressions.tree import Expression
 
-_PLACE = (Scalar(0, UINT64), Scalar(1, UINT64))
+_AS_NUMBERS = (Scalar(0, UINT64), Scalar(1, UINT64))
+_IN_MEMORY = (Input(0, UINT64), Input(1, UINT64))
 _INDEX = Index(UINT64)
+
+
+def _place(is_stored: bool) -> tuple[Expression, Expression]:
+    return _IN_MEMORY if is_stored else _AS_NUMBERS
 
 
 def _operation(name: str, tree: Expression) -> Operation:
@@ -33,24 +39,27 @@ def _scaled(tree: Expression) -> Expression:
 
 
 @cache
-def uniform(dtype: DType) -> Operation:
+def uniform(dtype: DType, is_stored: bool = False) -> Operation:
     """Parameters: the lower limit and the distance of the upper one from it."""
     function = SINGLE if dtype == FLOAT32 else DOUBLE
-    return _operation("uniform", _scaled(Apply(function, (*_PLACE, _INDEX), dtype)))
+    return _operation("uniform", _scaled(Apply(function, (*_place(is_stored), _INDEX), dtype)))
 
 
 @cache
-def normal(dtype: DType) -> Operation:
+def normal(dtype: DType, is_stored: bool = False) -> Operation:
     """Parameters: mean and standard deviation."""
-    standard = cast(Apply(NORMAL, (*_PLACE, _INDEX), FLOAT64), dtype)
+    standard = cast(Apply(NORMAL, (*_place(is_stored), _INDEX), FLOAT64), dtype)
     return _operation("normal", _scaled(standard))
 
 
 @cache
-def integers(dtype: DType) -> Operation:
+def integers(dtype: DType, is_stored: bool = False) -> Operation:
     """Parameters: the number of integers, 0 for 2^64; the lowest integer, modulo 2^64."""
-    drawn = Apply(BELOW, (*_PLACE, Scalar(2, UINT64), _INDEX), UINT64)
+    drawn = Apply(BELOW, (*_place(is_stored), Scalar(2, UINT64), _INDEX), UINT64)
     return _operation("integers", cast(apply(FUNCTIONS["add"], drawn, Scalar(3, UINT64)), dtype))
 
 
-BITS_OF_64 = _operation("random_bits", Apply(BITS, (*_PLACE, _INDEX), UINT64))
+@cache
+def bits(dtype: DType, is_stored: bool = False) -> Operation:
+    """64 random bits each, as uint64."""
+    return _operation("random_bits", Apply(BITS, (*_place(is_stored), _INDEX), dtype))

@@ -17,6 +17,7 @@ from hypothesis.errors import Flaky
 from cudasync.graph import executable_sharing, recorder
 from cudasync.graph.hazards import Hazards
 from cudasync.graph.segments import Segment
+from cudasync.random.stored_state import StoredState
 
 # The search ends with the first finding. A busy machine may hide many.
 SEARCH = hypothesis_settings(
@@ -28,12 +29,14 @@ SEARCH = hypothesis_settings(
 )
 
 
-@given(programs(max_steps=24, ordered=True).map(recordable), settings(), st.integers(1, 3))
+@given(
+    programs(max_steps=24, ordered=True, draws=True).map(recordable), settings(), st.integers(1, 3)
+)
 def test_a_graph_gives_the_serial_result_each_time(program, setting, times):
     assert not graph_differences(program, setting, times)
 
 
-@given(programs(max_steps=16, ordered=True).map(recordable), settings())
+@given(programs(max_steps=16, ordered=True, draws=True).map(recordable), settings())
 def test_launches_are_in_order_with_eager_work_on_the_same_data(program, setting):
     assert not graph_differences(program, setting, 2, beside=True)
 
@@ -63,12 +66,24 @@ def without_the_last(segment):
     return ACCESSES(whole)
 
 
+def unadvanced(self, operation, numbers, target, frame):
+    """The planted bug: a launch draws, and does not count."""
+    operation.into((self._home[0], self._home[1], *numbers), target, frame)
+
+
+def not_brought(self):
+    """The planted bug: a launch does not know what was drawn before it."""
+    self.is_current = True
+
+
 ACCESSES = Segment.accesses
 FORWARDS = executable_sharing.device_graph
 PLANTED = {
     "a write overtakes reads": (recorder, "Hazards", ForgetsReaders),
     "a graph of the driver without edges": (executable_sharing, "device_graph", backwards),
     "a segment tells too little of what it touches": (Segment, "accesses", without_the_last),
+    "a draw of a graph is not counted": (StoredState, "draw", unadvanced),
+    "a launch draws from anywhere": (StoredState, "bring", not_brought),
 }
 
 
@@ -78,7 +93,7 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     monkeypatch.setattr(where, name, wrong)
 
     @SEARCH
-    @given(programs(max_steps=24, ordered=True).map(recordable))
+    @given(programs(max_steps=24, ordered=True, draws=True).map(recordable))
     def search(program):
         assert not graph_differences(program, Setting(), 2, beside=True)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 from helpers.driver.call_counts import counted_calls
@@ -96,11 +98,11 @@ def test_a_number_that_is_taken_for_another_is_found(monkeypatch):
 
 
 def test_a_call_is_one_launch_and_traced_once_for_each_dtype():
-    traced = []
+    traced = io.StringIO()
 
     @cs.elementwise
     def chain(x, y):
-        traced.append(x.dtype)
+        print(x.dtype, file=traced)
         return xp.tanh(x * y + 1) * x - y
 
     x = xp.asarray(np.ones((4, 1), np.float32))
@@ -112,7 +114,7 @@ def test_a_call_is_one_launch_and_traced_once_for_each_dtype():
     assert calls["cuLaunchKernel"] == 1
     assert z.shape == (4, 3)
     chain(x[::2], y[::-1])
-    assert traced == [np.float32]
+    assert traced.getvalue() == "float32\n"
     assert chain.__name__ == "chain"
     assert chain.signatures == 1
     assert (z == xp.tanh(x * y + 1) * x - y).numpy().all()
@@ -211,3 +213,50 @@ def test_wrong_arguments_are_said():
 
     with pytest.raises(ValueError, match="places"):
         cs.elementwise(doubles)(xp.zeros(2))
+
+
+def _writes(x, w):
+    w += 1
+    return x * w
+
+
+# Work without an argument, which would happen in the trace alone.
+ALONE = {
+    "computes": lambda x, w: x * (w * 2),
+    "reduces": lambda x, w: x / xp.max(w),
+    "reads a value": lambda x, w: x * float(w[0]),
+    "copies": lambda x, w: x * w.copy(),
+    "reads a view": lambda x, w: x * (w[1:] + 1)[0],
+    "writes": _writes,
+    "overwrites": lambda x, w: (w.__setitem__(..., 7), x)[1],
+    "pushes": lambda x, w: (cs.engine().push(print, reads=w), x)[1],
+}
+
+
+@pytest.mark.parametrize("place", [0, "cpu"])
+@pytest.mark.parametrize("way", ALONE)
+def test_work_on_arrays_from_outside_alone_is_refused(way, place):
+    w, x = xp.ones(3, device=place), xp.ones(3, device=place)
+    f = cs.elementwise(lambda x: ALONE[way](x, w))
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"before the call|beside the call"):
+            f(x)
+    assert w.numpy().tolist() == [1, 1, 1]
+    assert cs.elementwise(lambda x: x * w)(x + 1).numpy().tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("place", [0, "cpu"])
+def test_constants_of_a_trace_within_a_recording_have_their_values(place):
+    x = xp.ones(3, device=place)
+
+    @cs.elementwise
+    def f(x):
+        return x * (xp.asarray(np.float32([1, 2, 3]), device=place) * 2)
+
+    with cs.graph() as recorded:
+        y = f(x)
+    # The trace is used outside of the graph, before any launch of it.
+    assert f(x).numpy().tolist() == [2, 4, 6]
+    recorded.instantiate().launch()
+    assert y.numpy().tolist() == [2, 4, 6]
+    assert f.signatures == 1

@@ -195,7 +195,7 @@ def merged(
     the operands of both. None if that is too much for a kernel."""
     operands: list[Any] = []
     inner = _moved(other.plan.tree, other.operands, operands)
-    kept = {at: e for at, e in enumerate(mine) if e != other.result}
+    kept = {at: e for at, e in enumerate(mine) if not _is(e, other.result)}
     places = range(len(mine))
     whole = substitute(
         tree, [_leaf_at(tree, at, kept[at], operands) if at in kept else inner for at in places]
@@ -208,6 +208,11 @@ def merged(
 def memory_of(array: Any) -> Any:
     memory = array._allocation
     return memory._memory if isinstance(memory, Held) else memory
+
+
+def _is(operand: Any, array: Placed) -> bool:
+    """True for the same array. A number of NumPy's would compare itself with the parts of one."""
+    return isinstance(operand, Placed) and operand == array
 
 
 def meet(one: Region, other: Region) -> bool:
@@ -223,8 +228,10 @@ def _leaf_at(tree: Expression, at: int, operand: Any, operands: list[Any]) -> An
     """The leaf for `operand`, from that position of `tree`, at its position in `operands`."""
     for leaf in leaves(tree):
         if not isinstance(leaf, Index) and leaf.position == at:
-            if not isinstance(leaf, Scalar) and operand in operands:
-                return type(leaf)(operands.index(operand), leaf.dtype)
+            if not isinstance(leaf, Scalar):
+                for place, each in enumerate(operands):
+                    if _is(each, operand):
+                        return type(leaf)(place, leaf.dtype)
             operands.append(operand)
             return type(leaf)(len(operands) - 1, leaf.dtype)
     # No leaf uses it.

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cudasync.array.elementwise.operation import Operation
 from cudasync.array.expressions.tree import Index, Input, leaves, substitute
-from cudasync.array.fused.free_variables import kind_from_outside, kind_of_value, named_by
+from cudasync.array.fused.constants import ConstantsOnly
 from cudasync.array.fused.tracer import Trace, Tracer
+from cudasync.array.guards.facts import is_plain, kind_of_value
+from cudasync.array.guards.outside import Outside
+from cudasync.array.guards.tracing import Traces, Watch
+from cudasync.engine import current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
     from cudasync.array.expressions.tree import Expression
@@ -40,34 +44,37 @@ class Elementwise:
         if not callable(function):
             raise TypeError(f"elementwise takes a function, not {type(function).__name__}")
         self._function = function
-        self._known: dict[Any, tuple[tuple[_Output, ...], bool]] = {}
         self.__name__ = getattr(function, "__name__", "elementwise")
+        self._traces: Traces[tuple[tuple[_Output, ...], bool]]
+        self._traces = Traces(self.__name__, _MOST_SIGNATURES)
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, out: Any = None) -> Any:
         """The results for these arguments, bit for bit as if each operation ran by itself.
 
-        The function is called once for the dtypes of its arrays, the values of its other arguments,
-        and those of the numbers and arrays that it names from outside. Its other dependencies count
-        as they were at that call. Its exceptions are raised here. TypeError if it asks for values,
-        shapes or parts, or returns anything but its computed values.
+        The function is called once for the dtypes of its arrays and the values of its other
+        arguments, and again if something that it can read from outside has changed: see
+        `array/guards/outside`. Its exceptions are raised here. TypeError if it asks for values,
+        shapes or parts, if it computes with arrays from outside alone, or if it returns anything
+        but its computed values. RecordingError if it assigns to something outside.
         """
         if any(isinstance(each, Tracer) for each in args):
             return self._function(*args)
         frame = _getframe(1)
         arrays = [each for each in args if hasattr(type(each), "__cudasync_plan__")]
         try:
-            key = (*[_kind(each) for each in args], *self._named())
-            known = self._known.get(key)
+            key = tuple([_kind(each) for each in args])
+            objects = _objects(args) if len(arrays) < len(args) else ()
+            known = self._traces.find(key, objects)
         except TypeError:
             raise TypeError(
                 f"{self.__name__} takes arrays of xp.asarray(...) and hashable values, such as "
                 f"numbers"
             ) from None
         if known is None:
-            if len(self._known) >= _MOST_SIGNATURES:
-                self._known.clear()
-            known = self._known[key] = self._traced(args, arrays)
+            outside = Outside(self._function, objects)
+            known = self._traced(args, arrays, outside)
+            self._traces.keep(key, outside, known)
         outputs, is_tuple = known
         if out is not None:
             return self._into(out, outputs, is_tuple, arrays, frame)
@@ -77,7 +84,7 @@ class Elementwise:
     @property
     def signatures(self) -> int:
         """The number of signatures it was traced for, as far as it remembers them."""
-        return len(self._known)
+        return len(self._traces)
 
     def _into(
         self,
@@ -95,12 +102,9 @@ class Elementwise:
         outputs[0].operation.into(_operands(outputs[0], arrays), out, frame)
         return out
 
-    def _named(self) -> list[Any]:
-        """The numbers and arrays from outside that the function names, as part of the key."""
-        # `_known` keeps the arrays alive, so no other array has the id of one.
-        return [(name, kind_from_outside(value)) for name, value in named_by(self._function)]
-
-    def _traced(self, args: tuple[Any, ...], arrays: list[Any]) -> tuple[tuple[_Output, ...], bool]:
+    def _traced(
+        self, args: tuple[Any, ...], arrays: list[Any], outside: Outside
+    ) -> tuple[tuple[_Output, ...], bool]:
         trace = Trace(arrays)
         given = iter(range(len(arrays)))
         stand_ins = [
@@ -109,7 +113,10 @@ class Elementwise:
             else each
             for each in args
         ]
-        returned = self._function(*stand_ins)
+        engine: Any = ConstantsOnly(self.__name__, outside)
+        with current.use(engine), Watch(outside, self.__name__, is_constant=True):
+            returned = self._function(*stand_ins)
+        outside.settle()
         is_tuple = isinstance(returned, tuple)
         results = returned if is_tuple else (returned,)
         for each in results:
@@ -153,6 +160,15 @@ def _kind(argument: Any) -> Any:
     if hasattr(type(argument), "__cudasync_plan__"):
         return argument.dtype
     return kind_of_value(argument)
+
+
+def _objects(args: tuple[Any, ...]) -> Sequence[tuple[str, Any]]:
+    """The objects among the arguments: the function may read their attributes."""
+    return [
+        (f"argument {at}", each)
+        for at, each in enumerate(args)
+        if not is_plain(each) and not hasattr(type(each), "__cudasync_plan__")
+    ]
 
 
 def _renumbered(tree: Expression, places: dict[int, int]) -> Expression:

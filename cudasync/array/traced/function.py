@@ -11,7 +11,8 @@ import sys
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 
-from cudasync.array.fused.free_variables import kind_from_outside, named_by
+from cudasync.array.guards.outside import Outside
+from cudasync.array.guards.tracing import Traces
 from cudasync.array.traced.signature import Signature
 from cudasync.array.traced.trace import Trace
 from cudasync.engine import current
@@ -35,9 +36,12 @@ class GraphFunction:
 
     The function is called once for each signature: the shapes, dtypes and devices of its arrays,
     the identities among them, and the values of all other arguments. So its side effects, such as
-    printing, happen once. Numbers that it names from outside count as arguments. Arrays and other
-    objects from outside are used in place, and another object is another signature. A call in a
-    recording, or in another such function, becomes a part of that recording.
+    printing, happen once. It is called again if something that it can read from outside has
+    changed: a number by its value, an array or another object by its identity, a list or a dict by
+    its elements, an attribute of an object as itself. (`array/guards/outside` says what that finds,
+    and what not: the clock, files, and what functions in C keep to themselves.) Arrays from outside
+    are used in place. A call in a recording, or in another such function, becomes a part of that
+    recording.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -45,27 +49,26 @@ class GraphFunction:
             raise TypeError(f"graph_function takes a function, not {type(function).__name__}")
         self._function = function
         self._parameters = inspect.signature(function)
-        self._known: dict[Any, Trace] = {}
         self._reasons: list[str] = []
         self._latest: Signature | None = None
         self._traces = 0
         self.__name__ = getattr(function, "__name__", "graph_function")
+        self._known: Traces[Trace] = Traces(self.__name__, MOST_SIGNATURES)
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results for these arguments, as of a plain call. Raises whatever that raises,
         TypeError for an argument that is neither an array nor hashable, and RecordingError if the
-        function asks for a value. If tracing raises, nothing was pushed."""
+        function asks for a value, or assigns to something outside. (`self.w -= y` may assign: an
+        array that is written in place stays the same object.) If tracing raises, nothing was
+        pushed."""
         engine: Any = current.engine()
         if engine.mode == "recording":
             return self._function(*args, **kwargs)
         bound = self._parameters.bind(*args, **kwargs)
         bound.apply_defaults()
-        outside = list(named_by(self._function))
         try:
-            signature = Signature(
-                bound.arguments, {name: kind_from_outside(value) for name, value in outside}
-            )
+            signature = Signature(bound.arguments)
         except TypeError as error:
             raise TypeError(
                 f"{self.__name__}: {error}: it takes arrays and hashable values, such as numbers"
@@ -73,10 +76,9 @@ class GraphFunction:
         if signature.odd:
             self._note(f"called without a graph: {signature.odd}")
             return self._function(*args, **kwargs)
-        trace = self._known.pop(signature.key, None) or self._traced(bound, signature, outside)
-        for each in list(self._known)[: max(0, len(self._known) + 1 - MOST_SIGNATURES)]:
-            self._known.pop(each, None)
-        self._known[signature.key] = trace
+        trace = self._known.find(signature.key, signature.objects)
+        if trace is None:
+            trace = self._traced(bound, signature)
         return self._launched(trace, bound, signature, _getframe(1))
 
     def _launched(
@@ -93,16 +95,16 @@ class GraphFunction:
             self._note(f"called without a graph: {error}")
             return self._function(*bound.args, **bound.kwargs)
 
-    def _traced(
-        self,
-        bound: inspect.BoundArguments,
-        signature: Signature,
-        outside: list[tuple[str, Any]],
-    ) -> Trace:
+    def _traced(self, bound: inspect.BoundArguments, signature: Signature) -> Trace:
         latest = self._latest
-        trace = Trace(self._function, bound, signature, outside)
+        outside = Outside(self._function, signature.objects)
+        trace = Trace(self._function, bound, signature, outside, self.__name__)
+        changed = self._known.keep(signature.key, outside, trace)
         self._traces += 1
-        why = "the first call" if latest is None else signature.against(latest)
+        if latest is None:
+            why = "the first call"
+        else:
+            why = "; ".join([*signature.against(latest), *changed])
         self._note(f"trace {self._traces}: {why}")
         self._latest = signature
         return trace

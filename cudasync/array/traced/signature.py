@@ -1,8 +1,7 @@
 """Floor 4, traced functions. The signature of a call: the named facts on which a trace depends.
 
 For an array these are shape, dtype, device, whether it may be written, and which earlier argument
-is the same array; for other arguments the value. Values that a function names from outside count,
-too.
+is the same array; for other arguments the value.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.array import Array
-from cudasync.array.fused.free_variables import Identity, kind_of_value
+from cudasync.array.guards.facts import is_plain, kind_of_value
 from cudasync.array.traced.trees import leaves, shape_of
 
 if TYPE_CHECKING:
@@ -18,15 +17,19 @@ if TYPE_CHECKING:
 
 
 class Signature:
-    """The signature of one call: its `key`, and the distinct arrays among its arguments."""
+    """The signature of one call: its `key`, and the distinct arrays among its arguments, and other
+    objects, with their names."""
 
-    def __init__(self, given: Mapping[str, Any], outside: Mapping[str, Any]) -> None:
+    def __init__(self, given: Mapping[str, Any]) -> None:
         self.arrays: list[Array] = []
+        self.objects: list[tuple[str, Any]] = []
         places: dict[int, tuple[int, str]] = {}
         parts: dict[str, Any] = {}
         for path, leaf in leaves(dict(given)):
             if not isinstance(leaf, Array):
                 parts[path] = kind_of_value(leaf)
+                if not is_plain(leaf):
+                    self.objects.append((path, leaf))
                 continue
             first = places.get(id(leaf))
             if first is not None:
@@ -35,7 +38,7 @@ class Signature:
             places[id(leaf)] = len(self.arrays), path
             self.arrays.append(leaf)
             parts[path] = said_of(leaf)
-        self.parts = {**parts, **{f"{name} (from outside)": v for name, v in outside.items()}}
+        self.parts = parts
         self.key = shape_of(dict(given)), tuple(self.parts.items())
 
     @property
@@ -48,8 +51,8 @@ class Signature:
                 return "a read-only array cannot be an argument of a graph"
         return ""
 
-    def against(self, other: Signature) -> str:
-        """The differences from `other`."""
+    def against(self, other: Signature) -> list[str]:
+        """The differences from `other`, in words."""
         found = [
             _changed(name, part, other.parts[name])
             if name in other.parts
@@ -58,7 +61,9 @@ class Signature:
             if name not in other.parts or other.parts[name] != part
         ]
         found += [f"{name} is gone" for name in other.parts if name not in self.parts]
-        return "; ".join(found) or "its arguments are nested differently"
+        if not found and self.key != other.key:
+            return ["its arguments are nested differently"]
+        return found
 
 
 def said_of(array: Array) -> str:
@@ -69,8 +74,6 @@ def said_of(array: Array) -> str:
 
 
 def _changed(name: str, part: Any, before: Any) -> str:
-    if type(part) is type(before) is Identity and part.kind == before.kind:
-        return f"{name} is another {part.kind}"
     return f"{name} is {_shown(part)}, and was {_shown(before)}"
 
 

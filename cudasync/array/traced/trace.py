@@ -6,22 +6,27 @@ returns its arguments, or views of them, the results are the call's arguments or
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cudasync.array.array import Array
 from cudasync.array.creation import empty_like
 from cudasync.array.elementwise.operation import COPY
 from cudasync.array.elementwise.plan import user_frame
-from cudasync.array.traced.trees import leaves, mapped
+from cudasync.array.guards.tracing import Watch
+from cudasync.array.traced.trees import mapped
 from cudasync.graph import graph
 from cudasync.graph.arguments import Argument
+from cudasync.graph.retargeting import touches
 
 if TYPE_CHECKING:
     import inspect
     from collections.abc import Callable, Sequence
     from types import FrameType
 
+    from cudasync.array.guards.outside import Outside
     from cudasync.array.traced.signature import Signature
+    from cudasync.graph.node import Node
 
 
 class _Given(NamedTuple):
@@ -45,9 +50,10 @@ class Trace:
         function: Callable[..., Any],
         bound: inspect.BoundArguments,
         signature: Signature,
-        outside: list[tuple[str, Any]],
+        outside: Outside,
+        name: str,
     ) -> None:
-        # Kept alive, so that no other object gets the identity of one of these.
+        # Each new trace looks at all that its function can reach, and `outside` keeps it alive.
         self._outside = outside
         self._made: list[Array] = []
         self._by_id: dict[int, Any] = {}
@@ -63,10 +69,12 @@ class Trace:
 
             arguments = {name: mapped(slot, each) for name, each in bound.arguments.items()}
             again = type(bound)(bound.signature, arguments)
-            returned = function(*again.args, **again.kwargs)
+            with Watch(outside, name):
+                returned = function(*again.args, **again.kwargs)
             self._results = mapped(self._result, returned)
             del returned
         self._by_id.clear()
+        outside.settle(partial(_is_used, recorded.nodes))
         # The results of the first launch, with which the graph is instantiated. That launch takes
         # them.
         self._first = [[empty_like(each) for each in self._made]]
@@ -115,9 +123,14 @@ class Trace:
         for at, slot in enumerate(self._slots):
             if array._allocation is slot._allocation:
                 return _Given(at, array)
-        for _, thing in leaves([each for _, each in self._outside]):
-            if isinstance(thing, Array) and array._allocation is thing._allocation:
+        for thing in self._outside.arrays:
+            if array._allocation is thing._allocation:
                 return array
         # The copy is a kernel of its own, or fused into the array's producer: both can be aimed.
         self._made.append(COPY((array,), user_frame()))
         return _Made(len(self._made) - 1)
+
+
+def _is_used(nodes: Sequence[Node], start: int, end: int) -> bool:
+    """True if a node touches these bytes."""
+    return any(touches(node, (start, end)) for node in nodes)

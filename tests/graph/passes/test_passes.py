@@ -257,3 +257,13 @@ def test_a_product_or_a_scan_that_nobody_asks_for_is_not_computed():
         ]  # fmt: skip
         executable.launch()
         assert kept.numpy().tolist() == [3, 6]
+
+
+def test_operations_with_numbers_of_numpy_are_fused():
+    x, y = xp.ones(3), xp.full(3, 5.0)
+    with cs.graph() as g:
+        z = x + (y * np.float32(2) + x * np.float32(3)) * np.float32(4)
+    executable = g.instantiate()
+    assert len(executable.nodes) == 1
+    executable.launch()
+    assert z.numpy().tolist() == [53.0] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 
 import numpy as np
@@ -109,8 +110,8 @@ def test_a_planted_bug_is_found(owner, name, bug, monkeypatch):
     if bug == "forgets which arrays are the same":
         right = Signature.__init__
 
-        def bug(self, given, outside):
-            right(self, given, outside)
+        def bug(self, given):
+            right(self, given)
             self.key = self.key[0], tuple(self.parts)
 
     elif bug == "results of the call before":
@@ -137,11 +138,12 @@ def test_results_of_earlier_calls_stay(engine):
 
 
 def test_it_says_why_it_was_traced():
-    seen = []
+    # A trace may print, and may not append.
+    seen = io.StringIO()
 
     @cs.graph_function
     def f(x, n=1, *, how="up"):
-        seen.append(n)
+        print(n, file=seen, end=" ")
         return x + n if how == "up" else x - n
 
     assert "was not called" in f.explain()
@@ -153,7 +155,7 @@ def test_it_says_why_it_was_traced():
         f(numbers(2, 4), 2, how="down")
         f(numbers(2, 4, "cpu"), 2, how="down")
         f(numbers(3))
-    assert seen == [1, 2, 2, 2, 2]
+    assert seen.getvalue() == "1 2 2 2 2 "
     assert f.traces == 5
     first, *others = f.explain().splitlines()
     assert "first call" in first

@@ -101,3 +101,8 @@ def function_of(run: Runner, id_: str, step: Step):
         case _:
             raise AssertionError(f"no such op: {step}")
     return function
+
+
+def place_of_launch(target: cs.Array, source: cs.Array) -> dict[str, cs.Device]:
+    """The argument that names a launch's device; empty where the arrays decide."""
+    return {} if source.device is target.device else {"device": target.device}

@@ -1,7 +1,7 @@
 """The serial meaning of a program, in NumPy alone, with which the engines are compared.
 
-The model shares no code with the engines. It remembers failures per element: the op to blame for
-the element's content.
+The model shares no code with the engines: of the library it has only NumPy's version of the random
+numbers. It remembers failures per element: the op to blame for the element's content.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from helpers.engine_programs.steps import (
     ClearErrors,
     Copy,
     Direct,
+    Draw,
     Exhaust,
     Fail,
     Fetch,
@@ -41,6 +42,11 @@ from helpers.engine_programs.steps import (
     Wild,
     needed,
 )
+
+from cudasync.array.functions.philox import below
+
+# Random numbers are below this, by this seed.
+MOST, SEED = 1000, 11
 
 
 def initial(space: str, index: int) -> np.ndarray:
@@ -89,6 +95,8 @@ class Model:
         self.token_blame: list[str | None] = [None] * program.tokens
         self.logs: list[list[str]] = [[] for _ in range(program.tokens)]
         self.versions = [0] * program.tokens
+        # How many random numbers were drawn.
+        self.drawn = 0
         self.results: dict[str, object] = {}
         self.ran: dict[str, int] = {}
         # The ops that failed by themselves, in the order of their pushes.
@@ -159,7 +167,7 @@ class Model:
             written.update(part for place in step.writes for part in _parts(place))
 
     def _act(self, id_: str, step: Step) -> object:
-        if not isinstance(step, (*UNNUMBERED, Add, Total, Inner, Mix, Set, Copy, Fetch)) or (
+        if not isinstance(step, (*UNNUMBERED, Add, Total, Inner, Draw, Mix, Set, Copy, Fetch)) or (
             isinstance(step, (Mix, Set)) and step.target.space == "h"
         ):
             self.ran[id_] = 1
@@ -178,6 +186,10 @@ class Model:
                 self.at(target)[:] = joined(self.at(target), self.at(first), self.at(second))
             case Set(target, value) | Hold(target, value):
                 self.at(target)[:] = value + np.arange(len(target.elements), dtype=np.int32)
+            case Draw(target):
+                index = np.arange(len(self.at(target)), dtype=np.uint64)
+                self.at(target)[:] = below(SEED, np.uint64(self.drawn), MOST, index)
+                self.drawn += len(index)
             case Copy(target, source) | Direct(target, source):
                 self.at(target)[:] = self.at(source)
             case Clear(target) | Fail(target, _, True):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 from helpers.concurrency.thread_crew import quick_switches
-from helpers.engine_programs.op_functions import PATIENCE_S, function_of
-from helpers.engine_programs.reference_model import Outcome, failed, initial
+from helpers.engine_programs.op_functions import PATIENCE_S, function_of, place_of_launch
+from helpers.engine_programs.reference_model import MOST, SEED, Outcome, failed, initial
 from helpers.engine_programs.steps import (
     CPU_ARRAY,
     LENGTH,
@@ -19,6 +19,7 @@ from helpers.engine_programs.steps import (
     Clear,
     ClearErrors,
     Copy,
+    Draw,
     Exhaust,
     Fail,
     Fetch,
@@ -41,6 +42,7 @@ from helpers.engine_programs.steps import (
 
 import cudasync as cs
 from cudasync.array.elementwise.compilation import kernel_for
+from cudasync.array.elementwise.operation import COPY
 from cudasync.array.elementwise.operations import OPERATIONS
 from cudasync.array.expressions.kernel import LayoutClass
 from cudasync.array.expressions.tree import Input, apply
@@ -120,6 +122,7 @@ class Runner:
             array = np.empty(LENGTH, np.int32) if i % 2 else cs.pinned_empty((LENGTH,), np.int32)
             array[:] = initial("h", i)
             self.host.append(array if i != CPU_ARRAY else cs.xp.asarray(array, device="cpu"))
+        self.rng = cs.random.Generator(SEED)
         self.tokens = [cs.Var(f"token {i}") for i in range(program.tokens)]
         self.logs: list[list[str]] = [[] for _ in self.tokens]
         self.ops: dict[str, cs.Op] = {}
@@ -311,6 +314,10 @@ class Runner:
                 x, frame = self.view(target), sys._getframe()
                 total = product(self.view(first), self.view(second), frame)
                 return OPERATIONS["add"].into((x, total), x, frame)
+            case Draw(target):
+                x = self.view(target)
+                drawn = self.rng.integers(MOST, shape=x.shape, dtype=x.dtype, device=x.device)
+                return COPY.into((drawn,), x, sys._getframe())
             case Wild(target):
                 x = cs.strided(self.view(target))
                 return self.kernels["wild"][1, 1](x, **how)
@@ -375,11 +382,6 @@ class Runner:
 def on_host(thing):
     """NumPy's view of an array on the CPU; any other object unchanged."""
     return view_of(thing) if isinstance(thing, cs.Array) and thing.device == "cpu" else thing
-
-
-def place_of_launch(target: cs.Array, source: cs.Array) -> dict[str, cs.Device]:
-    """The argument that names a launch's device; empty where the arrays decide."""
-    return {} if source.device is target.device else {"device": target.device}
 
 
 def result_of(op: cs.Op) -> object:

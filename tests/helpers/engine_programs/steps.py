@@ -114,6 +114,11 @@ class Clear(_Overwrites):
 
 
 @dataclass(frozen=True)
+class Draw(_Overwrites):
+    """target = the next random numbers of the program's generator."""
+
+
+@dataclass(frozen=True)
 class Hold(_Overwrites):
     """A host op that waits for a latch, then works as `Set`. Meanwhile all pushes are made."""
 
@@ -283,6 +288,7 @@ Step: TypeAlias = (
     | Inner
     | Set
     | Clear
+    | Draw
     | Hold
     | Fail
     | Exhaust

@@ -19,6 +19,7 @@ from helpers.engine_programs.steps import (
     ClearErrors,
     Copy,
     Direct,
+    Draw,
     Exhaust,
     Fail,
     Fetch,
@@ -225,6 +226,8 @@ def step(kind: str, room: Room, fails: bool) -> st.SearchStrategy[Step]:
             # With gaps or backwards, the copy is several ops.
             any_view = any_device | any_host if room.has_parts else anywhere
             return st.builds(_copy, any_view, any_view)
+        case "draw":
+            return st.builds(Draw, computing)
         case "clear":
             return st.builds(Clear, device)
         case "note":
@@ -296,17 +299,24 @@ rooms = st.builds(
 
 @st.composite
 def programs(
-    draw, max_steps: int = 20, fails: bool = False, threads: int = 1, ordered: bool | None = None
+    draw,
+    max_steps: int = 20,
+    fails: bool = False,
+    threads: int = 1,
+    ordered: bool | None = None,
+    draws: bool = False,
 ) -> Program:
     """A program of up to `max_steps` steps, pushed by up to `threads` threads.
 
     Unless the program is `ordered` (which it is at random only with one thread), ops may push ops.
+    With `draws` it draws random numbers, which only an ordered program can.
     """
     room = draw(rooms)
     if ordered is None:
         ordered = threads == 1 and draw(st.booleans())
     room = replace(room, has_parts=ordered and threads == 1)
-    return draw(bodies(room, max_steps, kinds(ordered=ordered, fails=fails), fails, threads))
+    names = (*kinds(ordered=ordered, fails=fails), *("draw", "draw") * draws)
+    return draw(bodies(room, max_steps, names, fails, threads))
 
 
 @st.composite

@@ -12,6 +12,7 @@ from helpers.engine_programs.runner import open_engine
 from hypothesis import strategies as st
 
 import cudasync as cs
+from cudasync.array.functions.philox import below
 
 if TYPE_CHECKING:
     from helpers.engine_programs.steps import Setting
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
 ON_DEVICE, ON_HOST = ("d0", "d1", "df"), ("h0", "h1", "hf")
 FLAGS = ("df", "hf")
 COUNT = 4
+# Random numbers are below this, by this seed.
+MOST, SEED = 6, 5
 
 
 class Do(NamedTuple):
-    """A step: "add" a number, "mix" in another array, "set", "halve", "note" or "fail"."""
+    """A step: "add" a number, "mix" in another array, "set", "halve", "note", "draw" random
+    numbers, or "fail"."""
 
     verb: str
     target: str
@@ -47,6 +51,7 @@ def _steps(names: tuple[str, ...], looping: frozenset[str], *, fails: bool) -> A
     kinds = [
         st.builds(Do, st.just("halve"), st.sampled_from(flags), none),
         st.builds(Do, st.just("set"), st.sampled_from(plain), numbers),
+        st.builds(Do, st.just("draw"), st.sampled_from(plain), none),
     ]
     wide = [name for name in names if name not in FLAGS]
     kinds.append(st.builds(Do, st.just("add"), st.sampled_from(wide), numbers))
@@ -105,6 +110,8 @@ class Interpreter:
     def __init__(self) -> None:
         self.values: dict[str, Any] = begin()
         self.notes: Any = []
+        # How many numbers were drawn.
+        self.count: int | None = 0
 
     def run(self, program: tuple[Any, ...]) -> None:
         for step in program:
@@ -126,6 +133,8 @@ class Interpreter:
                 for name in written(block.bodies):
                     if name == "notes":
                         self.notes = None
+                    elif name == "count":
+                        self.count = None
                     else:
                         self.values[name] = None
                 return
@@ -144,6 +153,8 @@ class Interpreter:
                 values[target] = [step.value] * len(old or begin()[target])
             case "fail":
                 values[target] = None
+            case "draw":
+                values[target] = self._drawn(len(begin()[target]))
             case "note":
                 is_whole = old is not None and self.notes is not None
                 self.notes = [*self.notes, (step.value, *old)] if is_whole else None
@@ -158,13 +169,22 @@ class Interpreter:
                 else:
                     values[target] = [(a + b) % 1000 for a, b in zip(old, other, strict=True)]
 
+    def _drawn(self, size: int) -> list[int] | None:
+        if self.count is None:
+            return None
+        index = np.arange(size, dtype=np.uint64)
+        drawn = below(SEED, np.uint64(self.count), MOST, index)
+        self.count += size
+        return [int(each) for each in drawn]
+
 
 def written(bodies: Any) -> set[str]:
-    """The arrays that these programs may write, and "notes"."""
+    """The arrays that these programs may write, and "notes", and "count"."""
     found: set[str] = set()
     for step in (step for body in bodies for step in body):
         if not isinstance(step, Block):
             found.add("notes" if step.verb == "note" else step.target)
+            found |= {"count"} if step.verb == "draw" else set()
         elif step.by != 0:
             found |= written(step.bodies)
     return found
@@ -180,6 +200,7 @@ class _Graph:
         }
         self.notes: list[Any] = []
         self.noted = cs.Var("notes")
+        self.rng = cs.random.Generator(SEED)
 
     def record(self, g: Any, program: tuple[Any, ...]) -> None:
         for step in program:
@@ -208,12 +229,14 @@ class _Graph:
                 x %= 1000
             case "fail":
                 cs.engine().push(_fail, writes=x, name="fail")
+            case "draw":
+                x[...] = self.rng.integers(MOST, shape=x.shape, dtype=np.int32, device=x.device)
             case "note":
                 seen = _view(x)
                 note = lambda: self.notes.append((step.value, *seen.tolist()))  # noqa: E731
                 cs.engine().push(note, reads=[x, self.noted], writes=self.noted)
 
-    def outcome(self, engine: Any) -> tuple[dict[str, Any], Any]:
+    def outcome(self, engine: Any) -> tuple[dict[str, Any], Any, int | None]:
         def value(name: str) -> Any:
             try:
                 return self.arrays[name].numpy().tolist()
@@ -226,8 +249,12 @@ class _Graph:
             notes: Any = list(self.notes)
         except cs.OpError:
             notes = None
+        try:
+            count: int | None = self.rng.state["counter"]
+        except cs.OpError:
+            count = None
         engine.clear_errors()
-        return found, notes
+        return found, notes, count
 
 
 def _view(x: Any) -> Any:
@@ -251,7 +278,7 @@ def control_differences(
 ) -> list[str]:
     """The differences between a graph and plain Python; `beside` adds steps between launches."""
     model = Interpreter()
-    extra = Do("mix", "h0", "h1"), Do("set", "hf", 5)
+    extra = Do("mix", "h0", "h1"), Do("set", "hf", 5), Do("draw", "h1")
     with open_engine(setting) as engine, cs.use(engine):
         made = _Graph()
         with cs.graph() as g:
@@ -266,7 +293,7 @@ def control_differences(
                 model.run(extra)
         with suppress(cs.OpError):
             engine.waitall(PATIENCE_S)
-        values, notes = made.outcome(engine)
+        values, notes, count = made.outcome(engine)
         executable.close()
     found = [
         f"{name} is {values[name]}, not {wanted}"
@@ -275,6 +302,8 @@ def control_differences(
     ]
     if notes != model.notes:
         found.append(f"notes are {notes}, not {model.notes}")
+    if count != model.count:
+        found.append(f"{count} numbers were drawn, not {model.count}")
     return found
 
 
@@ -282,7 +311,7 @@ def rebound_control_differences(
     program: tuple[Any, ...], setting: Setting, turns: list[int], without: tuple[str, ...] = ()
 ) -> list[str]:
     """The differences of a graph when all arrays, including flags, are replaced at each turn."""
-    models, notes = [Interpreter(), Interpreter()], []
+    models, notes, count = [Interpreter(), Interpreter()], [], 0
     with open_engine(setting) as engine, cs.use(engine):
         made, other = _Graph(), _Graph()
         sets = [made.arrays, other.arrays]
@@ -293,9 +322,9 @@ def rebound_control_differences(
             for turn in turns:
                 executable.update(**sets[turn])
                 executable.launch()
-                models[turn].notes = notes
+                models[turn].notes, models[turn].count = notes, count
                 models[turn].run(program)
-                notes = models[turn].notes
+                notes, count = models[turn].notes, models[turn].count
             engine.waitall(PATIENCE_S)
         held = [{name: array.numpy().tolist() for name, array in each.items()} for each in sets]
     found = [

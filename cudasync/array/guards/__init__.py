@@ -1,0 +1,1 @@
+"""Floor 4, guards. What a traced function read from outside, and whether that is unchanged."""
