@@ -45,8 +45,10 @@ _HEARSAY_S = 2.0
 _SPIN_S = 300e-6
 _YIELD_S = 2e-3
 _LONGEST_SLEEP_S = 0.001
+# From here on floats take longer to become integers of their order than an exchange takes.
+_LONG_KEYS_BYTES = 16 << 10
 # After this long another rank may be in another lane: another thread runs what is ready here.
-_ALONE_S = 5e-3
+_ALONE_S = _YIELD_S
 
 
 class Ranks:
@@ -66,7 +68,7 @@ class Ranks:
 
     def all_reduce(self, sent: Any, got: Any, op: str) -> Steps:
         """`sent` may be `got`."""
-        if self._is_long(got):
+        if self._is_long(got, op):
             return self._exchange.all_reduce(sent, got, op)
         if op in ORDERED and got.dtype.kind == "f":
             return self._by_keys(self._all_reduce, sent, got, op)
@@ -81,7 +83,7 @@ class Ranks:
 
     def reduce(self, sent: Any, got: Any, op: str, root: int) -> Steps:
         """`sent` may be `got`, which is None on ranks other than the root."""
-        if self._is_long(sent):
+        if self._is_long(sent, op):
             return self._exchange.reduce(sent, got, op, root)
         if op in ORDERED and sent.dtype.kind == "f":
             return self._by_keys(self._reduce, sent, got, op, root)
@@ -97,7 +99,7 @@ class Ranks:
             self._mean(got, op)
 
     def reduce_scatter(self, sent: Any, got: Any, op: str) -> Steps:
-        if self._is_long(sent):
+        if self._is_long(sent, op):
             return self._exchange.reduce_scatter(sent, got, op)
         if op in ORDERED and got.dtype.kind == "f":
             return self._by_keys(self._reduce_scatter, sent, got, op)
@@ -126,8 +128,12 @@ class Ranks:
         if got is not None:
             take_values(found, got)
 
-    def _is_long(self, x: Any) -> bool:
-        return self.size > 1 and x.nbytes >= LONG_BYTES
+    def _is_long(self, x: Any, op: str) -> bool:
+        if x.nbytes < LONG_BYTES and not (
+            op in ORDERED and x.nbytes >= _LONG_KEYS_BYTES and x.dtype.kind == "f"
+        ):
+            return False
+        return self.size > 1
 
     def _mean(self, got: Any, op: str) -> None:
         if op == "mean":
