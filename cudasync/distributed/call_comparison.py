@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cudasync.distributed.errors import CollectiveMismatch
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    import numpy as np
 
     from cudasync.distributed.mpi_library import Limit
     from cudasync.distributed.ranks import Ranks
@@ -60,6 +63,19 @@ class Told(NamedTuple):
         """The call that a message describes."""
         call, shape, *rest = json.loads(message)
         return cls(call, None if shape is None else tuple(shape), *rest)
+
+
+def told_of(
+    call: str, x: Any, *, root: int | None = None, to: int | None = None, source: int | None = None
+) -> Told:
+    """The description of a call with the array `x`."""
+    return Told(call, x.shape, _name_of(x.dtype), root, to, source)
+
+
+@cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    # Cached, because NumPy builds the name again each time.
+    return str(dtype)
 
 
 class Comparing:

@@ -39,19 +39,37 @@ _numbers = count()
 
 
 class Line:
-    """The calls of one communicator, on one worker; `broken_by` is what failed first."""
+    """The calls of one communicator, on one worker; `broken_by` is what failed first.
 
-    def __init__(self, ranks: Ranks, timeout: float, comparing: Comparing | None) -> None:
+    A line `beside` another one has a token of its own. Both have one worker, and break together.
+    """
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        timeout: float,
+        comparing: Comparing | None,
+        beside: Line | None = None,
+    ) -> None:
         self.ranks = ranks
         self.token = Var()
-        self.broken_by: str | None = None
+        self._failures: list[str] = [] if beside is None else beside._failures
         self._timeout = timeout
-        self._comparing = comparing
-        self._pool = f"mpi {next(_numbers)}"
+        self.comparing = comparing
+        self._pool: str = f"mpi {next(_numbers)}" if beside is None else beside._pool
         self._pushed = count()
         # The numbers of ops that were pushed and have not run. If one never runs, a later op
         # notices.
         self._due: deque[int] = deque()
+
+    @property
+    def broken_by(self) -> str | None:
+        """What failed first; None if nothing did."""
+        return self._failures[0] if self._failures else None
+
+    def note_failure(self, what: str) -> None:
+        """Refuse all later calls."""
+        self._failures.append(what)
 
     def push(
         self,
@@ -72,7 +90,7 @@ class Line:
             current.outside if is_recorded else current, self._pool, 1, awaited_pool.AwaitedPool
         )
         number = -1 if is_recorded else next(self._pushed)
-        comparing = self._comparing if told.call and is_first else None
+        comparing = self.comparing if told.call and is_first else None
         if comparing is not None:
             told = told.at(push_site())
         limit = name, number, self._timeout
@@ -109,12 +127,12 @@ class Line:
 
         The matching calls of other ranks then wait for this rank. A later call must not match them.
         """
-        if number >= 0 and self._due.popleft() != number and self.broken_by is None:
-            self.broken_by = (
+        if number >= 0 and self._due.popleft() != number and not self._failures:
+            self.note_failure(
                 "an earlier call did not run here, because an op that wrote its input failed"
             )
-        if self.broken_by is not None:
-            raise CommunicatorBroken(self.broken_by)
+        if self._failures:
+            raise CommunicatorBroken(self._failures[0])
 
 
 class _Call:
@@ -144,7 +162,7 @@ class _Call:
             if isinstance(error, KeyboardInterrupt) and self.can_go_on:
                 raise
             known = line.ranks.known(error, self._limit)
-            line.broken_by = f"{self._limit[0]}: {known}"
+            line.note_failure(f"{self._limit[0]}: {known}")
             if known is error:
                 raise
             raise known from None

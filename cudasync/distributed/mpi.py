@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import weakref
 from contextlib import suppress
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array import copy
@@ -24,7 +23,7 @@ from cudasync.distributed.argument_checks import (
     one_color,
     one_pair,
 )
-from cudasync.distributed.call_comparison import Comparing, Told
+from cudasync.distributed.call_comparison import Comparing, Told, told_of
 from cudasync.distributed.call_queue import Line
 from cudasync.distributed.communicator import Communicator, Group
 from cudasync.distributed.parts import (
@@ -39,13 +38,11 @@ from cudasync.distributed.parts import (
 from cudasync.distributed.reductions import checked
 from cudasync.distributed.work import Work, work_of
 from cudasync.engine import engine
-from cudasync.errors import ClosedError
+from cudasync.errors import ClosedError, CudasyncError
 from cudasync.graph.node import Node
 from cudasync.graph.recorder import Recorder
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from cudasync.distributed.call_queue import Does
     from cudasync.distributed.ranks import Ranks
     from cudasync.distributed.resumable_calls import Steps
@@ -56,16 +53,61 @@ class MpiCommunicator(Communicator):
 
     backend = "mpi"
 
-    def __init__(self, ranks: Ranks, device: Any, timeout: float, *, debug: bool) -> None:
+    # What debug mode compares beside each call.
+    remark = ""
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        device: Any,
+        timeout: float,
+        *,
+        debug: bool,
+        lane_of: MpiCommunicator | None = None,
+    ) -> None:
         super().__init__(ranks.size, (ranks.rank,), (device,))
         self.timeout = timeout
         self._ranks = ranks
+        self._lanes: list[MpiCommunicator] = []
+        self._is_staged: bool
+        self._slots: Slots
+        self._line: Line
+        if lane_of is not None:
+            self._is_staged, self.debug, self._slots = lane_of._is_staged, debug, lane_of._slots
+            self._line = Line(ranks, timeout, None, lane_of._line)
+            return
         # All ranks agree on parts and debug mode, because their messages must match.
         self._is_staged, self.debug = ranks.any([device != CPU, debug], ("init", 0, timeout))
+        ranks.open_exchange()
         self._slots = Slots(device)
         self._line = Line(ranks, timeout, Comparing(ranks.duplicate()) if self.debug else None)
         # At exit, sends may still be under way.
         atexit.register(_flush, weakref.ref(self))
+
+    def lanes(self, count: int) -> list[MpiCommunicator]:
+        """Communicators of the same ranks whose calls match by lane, in any order of the lanes.
+
+        All ranks call it; it blocks. They use this communicator's worker, and break with it. Arrays
+        of a device go through memory that all lanes would share, so there each lane is this
+        communicator itself, and calls match by their order.
+        """
+        self.raise_if_over()
+        if self._is_staged:
+            return [self] * count
+        made: list[Ranks] = []
+
+        def does(sent: Any, got: Any, left: int) -> Steps:
+            made.extend((yield from self._ranks.lanes(count * (1 + self.debug))))
+
+        self._push(Told("lanes"), None, None, does, 0).wait()
+        found = [
+            MpiCommunicator(each, self.devices[0], self.timeout, debug=self.debug, lane_of=self)
+            for each in made[:count]
+        ]
+        for lane, each in zip(found, made[count:], strict=False):
+            lane._line.comparing = Comparing(each)
+        self._lanes += found
+        return found
 
     @property
     def broken_by(self) -> str | None:
@@ -83,7 +125,7 @@ class MpiCommunicator(Communicator):
         def does(sent: Any, got: Any, left: int) -> Steps:
             return self._ranks.all_reduce(sent, got, op)
 
-        return self._launch(_told(f"all_reduce {op}", x), x, out, does, priority)
+        return self._launch(told_of(f"all_reduce {op}", x), x, out, does, priority)
 
     def all_gather(self, x: Any, out: Any, *, priority: int = 0) -> Any:
         x, out = one_pair(self, x, out)
@@ -92,7 +134,7 @@ class MpiCommunicator(Communicator):
         def does(sent: Any, got: Any, left: int) -> Steps:
             return self._ranks.all_gather(sent, got)
 
-        return self._launch(_told("all_gather", x), x, out, does, priority, rows=(1, self.size))
+        return self._launch(told_of("all_gather", x), x, out, does, priority, rows=(1, self.size))
 
     def reduce_scatter(self, x: Any, out: Any, *, op: str = "sum", priority: int = 0) -> Any:
         x, out = one_pair(self, x, out)
@@ -103,7 +145,7 @@ class MpiCommunicator(Communicator):
         def does(sent: Any, got: Any, left: int) -> Steps:
             return self._ranks.reduce_scatter(sent, got, op)
 
-        told = _told(f"reduce_scatter {op}", x)
+        told = told_of(f"reduce_scatter {op}", x)
         return self._launch(told, x, out, does, priority, rows=(self.size, 1))
 
     def broadcast(self, x: Any, root: int = 0, *, priority: int = 0) -> Any:
@@ -113,7 +155,7 @@ class MpiCommunicator(Communicator):
         def does(sent: Any, got: Any, left: int) -> Steps:
             return self._ranks.broadcast(sent if got is None else got, root)
 
-        told = _told("broadcast", x, root=root)
+        told = told_of("broadcast", x, root=root)
         if root == self.rank:
             return self._launch(told, x, None, does, priority)
         return self._launch(told, None, x, does, priority)
@@ -130,7 +172,7 @@ class MpiCommunicator(Communicator):
         def does(sent: Any, got: Any, left: int) -> Steps:
             return self._ranks.reduce(sent, got, op, root)
 
-        return self._launch(_told(f"reduce {op}", x, root=root), x, out, does, priority)
+        return self._launch(told_of(f"reduce {op}", x, root=root), x, out, does, priority)
 
     def gather(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
         root = argument_checks.as_rank(self, root, "root")
@@ -141,7 +183,7 @@ class MpiCommunicator(Communicator):
         def does(sent: Any, got: Any, left: int) -> Steps:
             return self._ranks.gather(sent, got, root)
 
-        told = _told("gather", x, root=root)
+        told = told_of("gather", x, root=root)
         return self._launch(told, x, out, does, priority, rows=(1, self.size))
 
     def scatter(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
@@ -157,7 +199,7 @@ class MpiCommunicator(Communicator):
         def does(sent: Any, got: Any, left: int) -> Steps:
             return self._ranks.scatter(sent, got, root)
 
-        told = _told("scatter", out, root=root)
+        told = told_of("scatter", out, root=root)
         return self._launch(told, x if only else None, out, does, priority, rows=(self.size, 1))
 
     def all_to_all(self, x: Any, out: Any = None, *, priority: int = 0) -> Any:
@@ -168,7 +210,7 @@ class MpiCommunicator(Communicator):
         def does(sent: Any, got: Any, left: int) -> Steps:
             return self._ranks.all_to_all(sent.copy() if sent is got else sent, got)
 
-        told, rows = _told("all_to_all", x), (self.size, self.size)
+        told, rows = told_of("all_to_all", x), (self.size, self.size)
         return self._launch(told, x, out, does, priority, rows=rows)
 
     def send(self, x: Any, to: int, *, rank: int | None = None, priority: int = 0) -> Any:
@@ -179,7 +221,7 @@ class MpiCommunicator(Communicator):
             # A send waits for nothing.
             yield from ()
 
-        return self._launch(_told(f"send to {to}", x, to=to), x, None, does, priority)
+        return self._launch(told_of(f"send to {to}", x, to=to), x, None, does, priority)
 
     def recv(self, out: Any, source: int, *, rank: int | None = None, priority: int = 0) -> Any:
         _, source, out = argument_checks.end(self, out, rank, source, what="source", role="out")
@@ -188,7 +230,7 @@ class MpiCommunicator(Communicator):
         def does(sent: Any, got: Any, left: int) -> Steps:
             return self._ranks.receive(got, source, left)
 
-        told = _told(f"recv from {source}", out, source=source)
+        told = told_of(f"recv from {source}", out, source=source)
         return self._launch(told, None, out, does, priority)
 
     def barrier(self, timeout: float | None = None) -> None:
@@ -277,6 +319,8 @@ class MpiCommunicator(Communicator):
         rows: tuple[int, int] = (1, 1),
     ) -> Work:
         """Push the copies and host ops of one call."""
+        if self.remark:
+            told = told._replace(call=told.call + self.remark)
         parts = [(0, 0)]
         given, of = (x, rows[0]) if x is not None else (out, rows[1])
         most = STAGED_BYTES if self._is_staged else MOST_BYTES
@@ -323,18 +367,6 @@ class MpiCommunicator(Communicator):
             copy(out, made, name=name, priority=priority)
 
 
-def _told(
-    call: str, x: Any, *, root: int | None = None, to: int | None = None, source: int | None = None
-) -> Told:
-    return Told(call, x.shape, _name_of(x.dtype), root, to, source)
-
-
-@cache
-def _name_of(dtype: np.dtype[Any]) -> str:
-    # Cached, because NumPy builds the name again each time.
-    return str(dtype)
-
-
 def _touch(x: Any, received: Any) -> bool:
     """True if a send must not move before a call: the call is a send or writes to the bytes."""
     if received is None:
@@ -352,5 +384,9 @@ def _flush(ref: weakref.ref[MpiCommunicator]) -> None:
     def does(sent: Any, got: Any, left: int) -> Steps:
         yield from comm._ranks.flush()
 
+    for lane in comm._lanes:
+        # A failure is the op's, which the engine tells of.
+        with suppress(CudasyncError):
+            lane._line.token.wait()
     with suppress(ClosedError):
         comm._push(Told(), None, None, does, 0).wait()

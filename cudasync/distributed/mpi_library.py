@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import importlib
 import importlib.util
 import os
 import subprocess
 import sys
+import threading
 from collections import deque
 from contextlib import suppress
 from functools import cache
@@ -14,10 +17,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from cudasync.distributed.errors import BackendUnavailable
+from cudasync.distributed.errors import BackendUnavailable, CollectiveTimeout
 
 # The name of a call, its number, and its seconds.
 Limit: TypeAlias = tuple[str, int, float]
+# Of Open MPI and MPICH.
+_THREAD_MULTIPLE = 3
 # Counts of MPI are C ints.
 MOST = 2**31 - 1
 # Dtypes that MPI computes with, by NumPy's names; bool as bytes of 0 and 1.
@@ -33,6 +38,13 @@ _TYPES = {
     "float32": "FLOAT",
     "float64": "DOUBLE",
     "bool": "UINT8_T",
+}
+# Reductions whose result is one of the given numbers.
+ORDERED = frozenset({"min", "max"})
+# For each float: integers of its size, their bits without the sign, and the bits of NaN.
+_KEYS: dict[int, tuple[Any, Any, Any]] = {
+    4: (np.dtype(np.int32), np.int32(0x7FFFFFFF), np.int32(0x7FC00000)),
+    8: (np.dtype(np.int64), np.int64(2**63 - 1), np.int64(0x7FF8 << 48)),
 }
 _OPS = {"sum": "SUM", "mean": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
 _ASK = """
@@ -52,6 +64,69 @@ TOLERANT = "OMPI_MCA_mpi_ft_enable"
 LET_GO: deque[tuple[list[Any], Any]] = deque()
 
 
+def start(limit: Limit) -> None:
+    """Start MPI, unless it runs; CollectiveTimeout if the other ranks do not start theirs in time.
+
+    A process waits for the others within MPI_Init. mpi4py would call it with the GIL held, so no
+    deadline could end the wait. So a thread calls it before mpi4py is loaded, without the GIL.
+    Once the deadline has passed, the process can start no other MPI; `library` raises this, too.
+    """
+    if _STARTING:
+        _STARTING[0].wait_for(limit)
+        return
+    if "mpi4py.MPI" in sys.modules or importlib.util.find_spec("mpi4py") is None:
+        return
+    rc = importlib.import_module("mpi4py").rc
+    found = importlib.util.find_spec("mpi4py.MPI")
+    # The program starts MPI itself, or the numbers of this MPI's interface are not known.
+    if not rc.initialize or found is None or "mpiabi" in str(found.origin):
+        return
+    try:
+        _STARTING.append(_Start(ctypes.CDLL(found.origin)))
+    except (OSError, AttributeError):
+        # Loading it as a module says what is wrong.
+        return
+    _STARTING[0].wait_for(limit)
+
+
+class _Start:
+    """MPI_Init_thread on a thread, and MPI_Finalize at the end of the process."""
+
+    def __init__(self, mpi: Any) -> None:
+        self._mpi = mpi
+        self._init, self._finalize = mpi.MPI_Init_thread, mpi.MPI_Finalize
+        self._is_waited_for = False
+        self._thread = threading.Thread(target=self._run, name="cudasync mpi", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        provided = ctypes.c_int()
+        self._init(None, None, _THREAD_MULTIPLE, ctypes.byref(provided))
+
+    @property
+    def is_pending(self) -> bool:
+        """True until MPI runs."""
+        return self._thread.is_alive()
+
+    def wait_for(self, limit: Limit) -> None:
+        """Wait until MPI runs; CollectiveTimeout."""
+        self._thread.join(limit[2])
+        if self.is_pending:
+            raise CollectiveTimeout(*limit)
+        if not self._is_waited_for:
+            self._is_waited_for = True
+            atexit.register(self._end)
+
+    def _end(self) -> None:
+        # As mpi4py does, later than all of Python's exit handlers: pushed calls may still run.
+        if not library().Is_finalized():
+            ctypes.pythonapi.Py_AtExit(ctypes.cast(self._finalize, ctypes.c_void_p))
+
+
+# Once MPI was started here. If it never came to an end, no call of MPI can be made.
+_STARTING: list[_Start] = []
+
+
 def library() -> Any:
     """The module `mpi4py.MPI`, which starts MPI when it is first loaded.
 
@@ -62,6 +137,8 @@ def library() -> Any:
 
 
 def _loaded() -> Any:
+    for each in _STARTING:
+        each.wait_for(("init", 0, 0.0))
     try:
         MPI = importlib.import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:
@@ -102,7 +179,9 @@ def end_what_was_let_go() -> None:
 
 
 def has_lost_a_rank() -> bool:
-    """True if a rank of the program is known to be dead, on any communicator."""
+    """True if a rank of the program is known to be dead, or has not come to MPI's start."""
+    if any(each.is_pending for each in _STARTING):
+        return True
     if DEAD or os.environ.get(TOLERANT) != "1":
         return bool(DEAD)
     MPI = library()
@@ -150,3 +229,29 @@ def as_numbers(x: Any) -> list[Any]:
 def as_bytes(x: Any) -> list[Any]:
     """The buffer for an array that MPI only moves."""
     return [x.reshape(-1).view(np.uint8), library().BYTE]
+
+
+def ordered_keys(x: Any, op: str) -> Any:
+    """Integers in the order of the floats `x`, -0 before 0, whose `op` propagates NaN; flat.
+
+    So NaN is the last for "max" and the first for "min", whatever its sign.
+    """
+    kind, mask, nan = _KEYS[x.itemsize]
+    flat = x.reshape(-1)
+    keys = _flipped(flat.view(kind), mask)
+    np.putmask(keys, np.isnan(flat), nan if op == "max" else ~nan)
+    return keys
+
+
+def take_values(keys: Any, into: Any) -> None:
+    """The floats of these keys."""
+    kind, mask, _ = _KEYS[into.itemsize]
+    into.reshape(-1).view(kind)[...] = _flipped(keys, mask)
+
+
+def _flipped(bits: Any, mask: Any) -> Any:
+    """Keys of bits, and bits of keys: a negative number has a larger bit pattern."""
+    found = bits >> (8 * bits.itemsize - 1)
+    found &= mask
+    found ^= bits
+    return found

@@ -47,7 +47,12 @@ _MPI_COMBINES = {"sum", "mean", "prod"}
 
 
 class Exchange:
-    """The long reductions of one communicator, by messages that nothing else can receive."""
+    """The long reductions of one communicator, by messages that nothing else can receive.
+
+    `handle` is MPI's communicator of these messages. It exists before the first call: if a rank
+    made it while another one, whose array is short, reduces by MPI, MPI would take one for the
+    other and crash.
+    """
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -87,24 +92,8 @@ class Exchange:
         results: dict[int, Any],
         hearers: list[int],
     ) -> Steps:
-        if self.handle is None:
-            return self._first_call(given, own, dtype, op, results, hearers)
+        assert self.handle is not None, "these ranks were not opened for long reductions"
         return _Call(self, given, own, dtype, op).run(results, hearers)
-
-    def _first_call(
-        self,
-        given: list[Any],
-        own: Any,
-        dtype: np.dtype[Any],
-        op: str,
-        results: dict[int, Any],
-        hearers: list[int],
-    ) -> Steps:
-        """Every rank's first call makes the communicator of these messages."""
-        handle, request = self._ranks.handle.Idup()
-        yield from self._ranks.end([request], handle)
-        self.handle = handle
-        yield from _Call(self, given, own, dtype, op).run(results, hearers)
 
     def take(self, count: int, width: int) -> list[Any]:
         """Memory for `count` chunks, kept from call to call."""

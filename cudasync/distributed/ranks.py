@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,15 +18,20 @@ from cudasync.distributed.errors import BackendUnavailable, CollectiveTimeout, R
 from cudasync.distributed.mpi_library import (
     DEAD,
     LET_GO,
+    ORDERED,
     TOLERANT,
     as_bytes,
     as_numbers,
     end_what_was_let_go,
     library,
+    ordered_keys,
     reduction,
+    start,
+    take_values,
 )
 from cudasync.distributed.pairwise_exchange import LONG_BYTES, Exchange
 from cudasync.distributed.resumable_calls import Steps, Walk, until_over
+from cudasync.engine import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -39,6 +45,10 @@ _HEARSAY_S = 2.0
 _SPIN_S = 300e-6
 _YIELD_S = 2e-3
 _LONGEST_SLEEP_S = 0.001
+# From here on floats take longer to become integers of their order than an exchange takes.
+_LONG_KEYS_BYTES = 16 << 10
+# After this long another rank may be in another lane: another thread runs what is ready here.
+_ALONE_S = _YIELD_S
 
 
 class Ranks:
@@ -52,11 +62,16 @@ class Ranks:
         self._sending: list[tuple[Any, Any]] = []
         # For reductions of long arrays: MPI has no fast non-blocking call for them.
         self._exchange = Exchange(self)
+        # These ranks and their lanes. A lane's waits let the worker run the calls of other lanes.
+        self._together: list[Ranks] = [self]
+        self._is_lane = False
 
     def all_reduce(self, sent: Any, got: Any, op: str) -> Steps:
         """`sent` may be `got`."""
-        if self._is_long(got):
+        if self._is_long(got, op):
             return self._exchange.all_reduce(sent, got, op)
+        if op in ORDERED and got.dtype.kind == "f":
+            return self._by_keys(self._all_reduce, sent, got, op)
         return self._all_reduce(sent, got, op)
 
     def _all_reduce(self, sent: Any, got: Any, op: str) -> Steps:
@@ -68,9 +83,13 @@ class Ranks:
 
     def reduce(self, sent: Any, got: Any, op: str, root: int) -> Steps:
         """`sent` may be `got`, which is None on ranks other than the root."""
-        if self._is_long(sent):
-            yield from self._exchange.reduce(sent, got, op, root)
-            return
+        if self._is_long(sent, op):
+            return self._exchange.reduce(sent, got, op, root)
+        if op in ORDERED and sent.dtype.kind == "f":
+            return self._by_keys(self._reduce, sent, got, op, root)
+        return self._reduce(sent, got, op, root)
+
+    def _reduce(self, sent: Any, got: Any, op: str, root: int) -> Steps:
         into = None if got is None else as_numbers(got)
         first = as_numbers(sent.copy() if sent is got else sent)
         yield from self.end(
@@ -80,17 +99,41 @@ class Ranks:
             self._mean(got, op)
 
     def reduce_scatter(self, sent: Any, got: Any, op: str) -> Steps:
-        if self._is_long(sent):
-            yield from self._exchange.reduce_scatter(sent, got, op)
-            return
+        if self._is_long(sent, op):
+            return self._exchange.reduce_scatter(sent, got, op)
+        if op in ORDERED and got.dtype.kind == "f":
+            return self._by_keys(self._reduce_scatter, sent, got, op)
+        return self._reduce_scatter(sent, got, op)
+
+    def _reduce_scatter(self, sent: Any, got: Any, op: str) -> Steps:
         request = self.handle.Ireduce_scatter_block(
             as_numbers(sent), as_numbers(got), reduction(op)
         )
         yield from self.end([request], (sent, got))
         self._mean(got, op)
 
-    def _is_long(self, x: Any) -> bool:
-        return self.size > 1 and x.nbytes >= LONG_BYTES
+    def _by_keys(
+        self, reduce: Callable[..., Steps], sent: Any, got: Any, op: str, *root: int
+    ) -> Steps:
+        """Reduce floats by `min` or `max` as integers of their order.
+
+        MPI leaves open whether NaN, or which of two zeros, is the result; it may depend on the
+        rank.
+        """
+        keys = ordered_keys(sent, op)
+        # `sent` and `got` of an all_reduce may be one array, and so may their keys.
+        is_one = got is not None and got.size == sent.size and not root
+        found = keys if is_one else None if got is None else np.empty(got.size, keys.dtype)
+        yield from reduce(keys, found, op, *root)
+        if got is not None:
+            take_values(found, got)
+
+    def _is_long(self, x: Any, op: str) -> bool:
+        if x.nbytes < LONG_BYTES and not (
+            op in ORDERED and x.nbytes >= _LONG_KEYS_BYTES and x.dtype.kind == "f"
+        ):
+            return False
+        return self.size > 1
 
     def _mean(self, got: Any, op: str) -> None:
         if op == "mean":
@@ -169,6 +212,22 @@ class Ranks:
         """The same ranks with messages of their own. All ranks call it at the same time."""
         return Ranks(self.handle.Dup())
 
+    def lanes(self, count: int) -> Steps:
+        """The steps return the same ranks `count` times, each with messages of its own."""
+        pairs = [self.handle.Idup() for _ in range(count)]
+        yield from self.end([request for _, request in pairs], pairs)
+        made = [Ranks(handle) for handle, _ in pairs]
+        for each in made:
+            each._is_lane, each._together = True, self._together
+            # No other message of a lane is one of its exchange's.
+            each._exchange.handle = each.handle
+        self._together += made
+        return made
+
+    def open_exchange(self) -> None:
+        """Make the communicator of long reductions. All ranks call it at the same time."""
+        self._exchange.handle = self.handle.Dup()
+
     def barrier(self) -> Steps:
         yield from self.end([self.handle.Ibarrier()], None)
 
@@ -230,6 +289,15 @@ class Ranks:
         """Call `is_over` until it is true; False at the deadline, by `time.monotonic`."""
         if is_over():
             return True
+        if not self._is_lane:
+            return self._polled(is_over, until)
+        if self._polled(is_over, min(until, time.monotonic() + _ALONE_S)):
+            return True
+        worker = current.worker()
+        with nullcontext() if worker is None else worker.pool.blocked(worker):
+            return self._polled(is_over, until)
+
+    def _polled(self, is_over: Callable[[], Any], until: float) -> bool:
         start, pause = time.monotonic(), 1e-5
         while not is_over():
             if self._sending or LET_GO:
@@ -266,9 +334,10 @@ class Ranks:
         return RankFailed(limit[0], found, str(error))
 
     def _revoke(self) -> None:
-        self.handle.Revoke()
-        if self._exchange.handle is not None:
-            self._exchange.handle.Revoke()
+        for each in self._together:
+            each.handle.Revoke()
+            if each._exchange.handle not in (None, each.handle):
+                each._exchange.handle.Revoke()
 
     def _dead(self) -> list[int]:
         """The known dead ranks. A rank that only heard of a death learns the number a bit later."""
@@ -298,7 +367,8 @@ def _in_time(call: Callable[[], None], seconds: float) -> bool:
 
 def world(seconds: float) -> Ranks:
     """All ranks, in a new communicator. Blocks until all ranks are here; CollectiveTimeout."""
-    first = Ranks(library().COMM_WORLD)
     limit = "init", 0, seconds
+    start(limit)
+    first = Ranks(library().COMM_WORLD)
     first.run(first.barrier(), limit)
     return first.duplicate()

@@ -109,7 +109,8 @@ class KVStore(ABC):
 
         Floats only: a push of another dtype is then a TypeError. Within a process each place in a
         key's list has a residual of its own. Between processes each worker's sum is compressed, and
-        moves as one or two bits an element.
+        moves as one or two bits an element. Of an infinity or NaN the push has what these bits can
+        say, and later pushes have nothing.
         """
         made = Compression.of(settings)
         with self._lock:

@@ -17,6 +17,7 @@ from cudasync import xp
 from cudasync.array.copies.copy import copy
 from cudasync.array.host.memory import CPU, view_of
 from cudasync.distributed import DistError
+from cudasync.distributed.mpi import MpiCommunicator
 from cudasync.engine import engine
 from cudasync.kvstore.bit_packing import Packed
 from cudasync.kvstore.device_sum import at
@@ -37,6 +38,14 @@ class Between:
         self.comm = comm
         self.rank, self.size = comm.rank, comm.size
         (self.place,) = comm.devices
+        # By key. Workers may push keys in any order: the calls of each key match by themselves.
+        self._lanes: dict[Key, Communicator] = {}
+
+    def add(self, keys: list[Key]) -> None:
+        """Note new keys, which all workers have agreed on. Blocks."""
+        comm = self.comm
+        lanes = comm.lanes(len(keys)) if isinstance(comm, MpiCommunicator) else [comm] * len(keys)
+        self._lanes.update(zip(keys, lanes, strict=True))
 
     def agree(self, given: list[tuple[Key, Array]]) -> None:
         """Block until all workers are here with the same keys; ValueError on all if they differ.
@@ -55,11 +64,26 @@ class Between:
             )
 
     def total(
-        self, key: Key, own: Array, into: Array, compression: Compression | None, priority: int
+        self,
+        key: Key,
+        own: Array,
+        into: Array,
+        compression: Compression | None,
+        priority: int,
+        updater: object,
     ) -> None:
-        """Push ops that make `into` the sum of all workers' `own`."""
+        """Push ops that make `into` the sum of all workers' `own`.
+
+        Debug mode also compares the settings of updater and compression.
+        """
+        comm = self._lanes[key]
+        if isinstance(comm, MpiCommunicator) and comm.debug and comm is not self.comm:
+            by = (
+                "no updater" if updater is None else getattr(updater, "__qualname__", repr(updater))
+            )
+            comm.remark = f" of key {key!r}, by {by}, {compression or 'not compressed'}"
         if compression is None:
-            self.comm.all_reduce(own, into, priority=priority)
+            comm.all_reduce(own, into, priority=priority)
             return
         packed = Packed(compression.kind, compression.threshold)
         sent, size = at(CPU, compression(key, 0, own), priority), packed.size_bytes(own.size)
@@ -71,7 +95,7 @@ class Between:
 
         current: Any = engine()
         current.push(pack, reads=[sent], writes=[mine], name=f"pack {key!r}", priority=priority)
-        self.comm.all_gather(at(self.place, mine, priority), gathered, priority=priority)
+        comm.all_gather(at(self.place, mine, priority), gathered, priority=priority)
         of_all = at(CPU, gathered, priority)
         total = into if into.device == CPU else xp.empty(into.shape, dtype=into.dtype, device=CPU)
 

@@ -23,7 +23,8 @@ TYPES = ("1bit", "2bit")
 class Compression:
     """The compression of each key's arrays, with a residual for each place in its list.
 
-    "2bit": `threshold`, minus it, or 0. "1bit": 1 above `threshold`, else -1.
+    "2bit": `threshold`, minus it, or 0. "1bit": 1 above `threshold`, else -1. Infinities count like
+    large numbers, and NaN as 0 or -1. They leave no residual, which would not be finite any more.
     """
 
     def __init__(self, kind: str, threshold: float = 0.5) -> None:
@@ -40,9 +41,14 @@ class Compression:
             return xp.where(x > bound, xp.astype(x > bound, x.dtype), -1.0)
 
         def two_bits(x: Any) -> Any:
-            return xp.where(x >= bound, bound, xp.where(x <= -bound, -bound, x * 0.0))
+            zero = xp.astype(x < x, x.dtype)  # Of the right dtype, and no NaN.
+            return xp.where(x >= bound, bound, xp.where(x <= -bound, -bound, zero))
+
+        def left(x: Any, sent: Any) -> Any:
+            return xp.where(x - x == 0, x - sent, 0.0)
 
         self._sent = Elementwise(one_bit if kind == "1bit" else two_bits)
+        self._left = Elementwise(left)
 
     @classmethod
     def of(cls, settings: Any) -> Compression:
@@ -63,6 +69,9 @@ class Compression:
         more = {name: value for name, value in settings.items() if name != "type"}
         return cls(settings.get("type", ""), **more)
 
+    def __repr__(self) -> str:
+        return f"compressed to {self.kind} by {self.threshold}"
+
     def __call__(self, key: Key, place: int, value: Array) -> Array:
         """The values to send for `value`, on its device; the residual stays there."""
         kept = self._residuals.get((key, place))
@@ -71,5 +80,5 @@ class Compression:
             kept = self._residuals[key, place] = start
         xp.add(kept, value, out=kept)
         sent: Array = self._sent(kept)
-        xp.subtract(kept, sent, out=kept)
+        self._left(kept, sent, out=kept)
         return sent

@@ -39,9 +39,10 @@ def create(
 
     - "local", "device": a store of one process, which updates on the CPU or on the devices.
     - "dist_sync": a store of the processes that mpiexec started, a worker each. A push adds the sum
-      of all workers' pushes, with the same bits on all workers. All workers make the same calls in
-      the same order. If a worker takes longer than `timeout` seconds, the other workers raise
-      CollectiveTimeout. `create` blocks until all workers are here.
+      of all workers' pushes of its key, with the same bits on all workers. All workers make the
+      same calls; they may push keys in different orders. If a worker takes longer than `timeout`
+      seconds, the other workers raise CollectiveTimeout. `create` blocks until all workers are
+      here.
     - "nccl": sums by NCCL. A process alone works as with "device". Its GPUs that have a part of a
       sum meet at their first sum, which blocks. Processes that mpiexec started work as with
       "dist_sync", with each worker's values on its own GPU.
@@ -50,15 +51,17 @@ def create(
 
     For "dist_async", `transport` chooses the servers:
 
-    - "mpi": the last ranks that mpiexec started. On these ranks `create` serves until all workers
-      have closed their stores, and then ends the process. A program has one such store.
+    - "mpi": the last ranks that mpiexec started. On these ranks `create` does not return: it
+      serves until all workers have closed their stores, and then raises SystemExit(0). What stands
+      before `create` runs on all ranks. A program has one such store.
     - "ray": actors of the Ray cluster that the program or RAY_ADDRESS names, otherwise of a cluster
       on this machine. `rank` and `num_workers` identify the worker; stores of one `group` share
       keys.
     - `kvstore.InProcessServers`: servers in this process, which stores share; `rank` as above.
 
     With `folder` servers write down each push before they answer, and a server that died comes back
-    with all its pushes. The same call continues a job that begins again. `staleness` bounds how
+    with all its pushes. The same call continues a job that begins again. Files that are damaged or
+    missing, or that another job uses, are a ValueError or ServerLost. `staleness` bounds how
     many pushes of a key a worker may be ahead of another. A pull beyond this bound waits, but not
     for workers that were silent for half of `timeout`. Keys of `big_elements` and more are split
     over the servers.

@@ -21,6 +21,9 @@ class Updater:
         self.states: dict[Key, dict[str, Array]] = {}
         self._rules = {name: Elementwise(rule) for name, rule in optimizer.rules(xp).items()}
 
+    def __repr__(self) -> str:
+        return repr(self.optimizer)
+
     def __call__(self, key: Key, gradient: Array, weight: Array) -> None:
         """Push ops that change the weight and its state."""
         if key not in self.states:

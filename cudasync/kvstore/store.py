@@ -65,6 +65,7 @@ class CopiesStore(KVStore):
                     self._across.check(first.dtype)
             if self._between is not None:
                 self._between.agree([(name, arrays[0]) for name, arrays in given])
+                self._between.add([name for name, _ in given])
             for name, (first, *_) in given:
                 made = xp.empty(first.shape, dtype=first.dtype, device=self._home(first))
                 copy(made, first)
@@ -194,7 +195,7 @@ class CopiesStore(KVStore):
         if self._between is not None:
             # Without an updater the sum of all workers is itself the new value.
             into = stored if self._updater is None else xp.empty_like(stored)
-            self._between.total(key, found, into, compression, priority)
+            self._between.total(key, found, into, compression, priority, self._updater)
             found = into
         if self._updater is not None:
             self._updater(key, found, stored)

@@ -126,7 +126,8 @@ class DataParallel:
         it. Without `gradient`, `gradient(name)` holds it already. Returns at once.
 
         Raises KeyError for an unknown name; ValueError for a gradient that was ready before or has
-        another shape or device; TypeError for another dtype.
+        another shape or device; TypeError for another dtype. If a hook raises, the gradient is
+        handed over, and the next call launches its bucket again.
         """
         here = self._here(name, rank)
         given = {} if gradient is None else self._given(name, gradient, here, rank)
@@ -156,7 +157,8 @@ class DataParallel:
         sums.
 
         Raises ValueError, which names the missing gradients, unless `unused="zero"`. The step is
-        not lost: hand these over, or call `unused(name)`, and finish again.
+        not lost: hand these over, or call `unused(name)`, and finish again. The same holds if the
+        launch of a bucket raises.
         """
         if not self._is_local:
             missing = self._not_ready()
@@ -167,6 +169,9 @@ class DataParallel:
                 )
             for name, each in missing:
                 self.unused(name, rank=self.comm.ranks[each])
+            # A launch that raised, in `ready` or here, is repeated: without it gradients would
+            # be returned that are not reduced.
+            self._launch()
             self._begin()
         return {name: self.gradient(name) for name in self._views}
 

@@ -61,6 +61,41 @@ def killed_without_tolerance():
     raise AssertionError("a collective without a rank came to an end")
 
 
+def never_there():
+    """A rank that does not call init, or has ended before: the other one hears of it in time."""
+    if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+        if sys.argv[2] == "ends":
+            return
+        signal.pause()
+    for _ in range(2):
+        # MPI's start cannot be repeated: the second call raises, too.
+        try:
+            init(timeout=2)
+        except cs.distributed.CollectiveTimeout:
+            continue
+        else:
+            raise AssertionError("init has found a rank that is not there")
+    print("told", flush=True)
+    # The other rank would wait for this one.
+    os._exit(3)
+
+
+def lengths():
+    """One rank's array is short, and the other one's long: both get an error, or a result."""
+    for first, second in ((60_000, 70_000), (65_534, 65_536), (2, 200_000)):
+        for call in ("all_reduce", "reduce", "reduce_scatter"):
+            comm = init(timeout=1)
+            n = second if comm.rank else first
+            x = cs.xp.asarray(np.ones(n, np.float32), device="cpu")
+            out = [x[: n // 2]] if call == "reduce_scatter" else []
+            work = getattr(comm, call)(x, *out)
+            failure = work.exception()
+            assert failure is None or isinstance(failure.cause, Exception), failure
+            cs.engine().clear_errors()
+    print("told", flush=True)
+    os._exit(0)
+
+
 def sleeping():
     """A waiting rank gets an error. Its memory stays until MPI ends its use, maybe late."""
     other = init()

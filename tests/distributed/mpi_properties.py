@@ -11,8 +11,10 @@ import sys
 import numpy as np
 from helpers.distributed.collective_programs import (
     expected,
+    extremes,
     place,
     programs,
+    raise_unless_extreme,
     raise_unless_same,
     results,
     run,
@@ -61,9 +63,29 @@ def goes_right(program, comm, agreed, mode, *, recorded=False):
             raise_unless_same(results(rows), expected(program, comm.size), comm.ranks)
         except AssertionError:
             is_right[0] = 0
+    return all_agree(is_right, agreed)
+
+
+def all_agree(is_right, agreed):
+    """Whether this is true on all ranks."""
     flag = cs.xp.asarray(is_right, device="cpu")
     agreed.all_reduce(flag, op="min")
     return bool(flag.numpy()[0])
+
+
+def any_extreme_is_right(comm, agreed, examples):
+    @search(examples)
+    @given(extremes())
+    def check(drawn):
+        is_right = np.ones(1, np.int32)
+        try:
+            raise_unless_extreme(drawn, comm)
+        except AssertionError:
+            is_right[0] = 0
+        if not all_agree(is_right, agreed):
+            raise WrongError(f"{comm.devices}: {drawn}")
+
+    check()
 
 
 def any_program_is_right(comm, agreed, examples):
@@ -109,11 +131,17 @@ def chunk_is_not_combined(comm):
     )
 
 
-# How each bug is planted, and the device on which it shows.
+def nan_is_a_number(comm):
+    """The planted bug: min and max are MPI's, which may drop NaN."""
+    ranks.ORDERED = frozenset()
+
+
+# How each bug is planted, the device on which it shows, and the check that finds it.
 PLANTED = {
-    "lost": (part_is_lost, 0),
-    "undeclared": (a_read_is_not_declared, 0),
-    "uncombined": (chunk_is_not_combined, "cpu"),
+    "lost": (part_is_lost, 0, any_program_is_right),
+    "undeclared": (a_read_is_not_declared, 0, any_program_is_right),
+    "uncombined": (chunk_is_not_combined, "cpu", any_program_is_right),
+    "unordered": (nan_is_a_number, "cpu", any_extreme_is_right),
 }
 
 
@@ -121,16 +149,18 @@ def main():
     agreed = cs.distributed.init("mpi", devices=["cpu"])
     kind, number = sys.argv[1:]
     if kind in PLANTED:
-        plant, device = PLANTED[kind]
+        plant, device, check = PLANTED[kind]
         comm = cs.distributed.init("mpi", devices=[device])
         plant(comm)
         try:
-            any_program_is_right(comm, agreed, int(number))
+            check(comm, agreed, int(number))
         except WrongError:
             print("found", flush=True)
         return
     for device in ("cpu", 0):
-        any_program_is_right(cs.distributed.init("mpi", devices=[device]), agreed, int(number))
+        comm = cs.distributed.init("mpi", devices=[device])
+        any_program_is_right(comm, agreed, int(number))
+        any_extreme_is_right(comm, agreed, 3 * int(number))
     mixed = cs.distributed.init("mpi", devices=[0 if agreed.rank else "cpu"])
     any_program_is_right(mixed, agreed, int(number) // 3)
     print("right", flush=True)

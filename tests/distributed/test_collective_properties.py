@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from helpers.distributed.collective_programs import (
     expected,
+    extremes,
     place,
     programs,
+    raise_unless_extreme,
     raise_unless_same,
     results,
     run,
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync.array.host.memory import view_of
-from cudasync.distributed import local, steps
+from cudasync.distributed import local, reductions, steps
 from cudasync.testing import HostLatch
 
 SIZES = st.sampled_from([3, 2, 1])
@@ -67,6 +69,24 @@ def test_the_serial_engine_gives_it_too(program, size):
 @example((12, ALL), 2)
 def test_a_recorded_program_gives_it_too(program, size):
     raise_unless_same(play(program, size, recorded=True), expected(program, size))
+
+
+@given(extremes(), SIZES, st.booleans())
+def test_any_min_and_max_give_what_numpy_gives(drawn, size, on_cpu):
+    raise_unless_extreme(drawn, communicator(size, on_cpu=on_cpu))
+
+
+def test_a_min_that_loses_nan_is_found(monkeypatch):
+    drawn = "all_reduce", "min", "float32", 7, [(0, 1), (1, 3), (2, 7)]
+    raise_unless_extreme(drawn, communicator(3, on_cpu=True))
+    plain = reductions.combine
+
+    def loses(op, x, y, out):
+        plain(op, cs.xp.where(x != x, y, x), cs.xp.where(y != y, x, y), out)
+
+    monkeypatch.setattr(steps, "combine", loses)
+    with pytest.raises(AssertionError):
+        raise_unless_extreme(drawn, communicator(3, on_cpu=True))
 
 
 def test_a_recorded_collective_is_repeated_with_what_its_arrays_hold():

@@ -31,6 +31,19 @@ def test_without_tolerance_the_job_ends_and_the_rank_is_named():
     assert done.err.splitlines()[-1] == "cudasync launch: rank 1 was ended by SIGKILL"
 
 
+@pytest.mark.parametrize("how", ["ends", "sleeps"])
+def test_a_rank_that_never_calls_init_costs_the_others_their_deadline(how):
+    done = launch(2, PROGRAM, "never_there", how)
+    # Open MPI may notice by itself that a rank has ended, and then ends the other one.
+    assert (done.code, done.out) == (3, "[0] told\n") or (how == "ends" and done.code), done
+
+
+def test_a_short_array_and_a_long_one_of_one_call_crash_nobody():
+    # The ranks end without MPI's end, which would wait for messages that match nothing.
+    done = launch(2, PROGRAM, "lengths")
+    assert done.out.count("told") == 2, done.out + done.err
+
+
 def test_a_rank_that_sleeps_costs_the_others_their_deadline_and_no_memory():
     done = launch(2, PROGRAM, "sleeping")
     assert done.code == 0, done.out + done.err

@@ -22,7 +22,7 @@ def test_any_program_between_processes_gives_what_numpy_gives():
     assert done.out.count("right") == 2, done.out + done.err
 
 
-@pytest.mark.parametrize("kind", ["lost", "undeclared", "uncombined"])
+@pytest.mark.parametrize("kind", ["lost", "undeclared", "uncombined", "unordered"])
 def test_a_planted_bug_is_found(kind):
     done = launch(2, PROGRAM, kind, 100)
     assert done.out.count("found") == 2, done.out + done.err

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import cudasync as cs
+from cudasync.kvstore import compression
 
 
 def sent_of(kind, x):
@@ -35,13 +38,60 @@ def test_sums_are_of_few_values_and_residuals_are_kept(kind, place):
         assert out.numpy().tolist() == expected.tolist()
 
 
+SPECIAL = (np.nan, np.inf, -np.inf, 3e38, -3e38, 0.0)
+
+
+def left_over(pushes, kind, place):
+    """What a store sends for each number of a place, beside numbers without those not finite."""
+    store, out = cs.kvstore.create(place), cs.empty(len(pushes[0]))
+    store.set_gradient_compression({"type": kind, "threshold": 0.5})
+    store.init("g", cs.zeros(len(pushes[0])))
+    residual, found, wanted = np.zeros(len(pushes[0]), np.float32), [], []
+    with np.errstate(all="ignore"):
+        for row in pushes:
+            row = np.array(row, np.float32)
+            store.pushpull("g", cs.array(row), out)
+            found.append(out.numpy().tolist())
+            total = residual + row
+            sent = np.array([sent_of(kind, x) for x in total], np.float32)
+            residual = np.where(np.isfinite(total), total - sent, np.float32(0))
+            wanted.append(sent.tolist())
+    return found, wanted
+
+
+numbers = st.one_of(st.sampled_from(SPECIAL), st.integers(-8, 8).map(lambda n: n / 8))
+
+
+@given(
+    pushes=st.lists(st.lists(numbers, min_size=3, max_size=3), min_size=1, max_size=8),
+    kind=st.sampled_from(("1bit", "2bit")),
+    place=st.sampled_from(("local", "device")),
+)
+@example([[np.inf, np.nan, -np.inf], [-1, 1, 1], [-1, -1, 1]], "2bit", "local")
+def test_a_number_that_is_not_finite_counts_once(pushes, kind, place):
+    found, wanted = left_over(pushes, kind, place)
+    assert found == wanted
+
+
+def test_a_residual_that_keeps_infinity_is_found(monkeypatch):
+    plain = compression.Compression.__call__
+
+    def keeps(self, *arguments):
+        self._left = compression.Elementwise(lambda x, sent: x - sent)
+        return plain(self, *arguments)
+
+    monkeypatch.setattr(compression.Compression, "__call__", keeps)
+    found, wanted = left_over([[np.inf, 1], [-1, 1]], "2bit", "local")
+    assert found != wanted
+
+
 @pytest.mark.parametrize(
-    "given",
+    "settings",
     [{"type": "4bit"}, {"type": "2bit", "threshold": 0}, {"type": "2bit", "threshold": "x"}],
 )
-def test_other_compressions_are_refused(given):
+def test_other_compressions_are_refused(settings):
     with pytest.raises(ValueError):  # noqa: PT011
-        cs.kvstore.create().set_gradient_compression(given)
+        cs.kvstore.create().set_gradient_compression(settings)
 
 
 def test_integers_are_not_compressed():

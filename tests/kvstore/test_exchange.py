@@ -59,7 +59,7 @@ def store(servers):
 
 def connected(servers):
     found = Connection(servers, 0, "0-test", 1.0)
-    found.ask("join")
+    found.ask("join", 0, 1, "", False)
     found.ask("set_optimizer", "sgd", {"learning_rate": 1.0})
     found.ask("init", "w", arrays=[np.zeros(4, np.float32)])
     del servers.asked[:]

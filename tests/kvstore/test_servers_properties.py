@@ -5,16 +5,20 @@ Each worker pushes in its own column, so a value shows how often each worker's p
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import pytest
 from helpers.distributed.chaotic_servers import FATES, ChaoticServers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync import xp
 from cudasync.kvstore.servers import shard, transport
+from cudasync.kvstore.servers.exchange import Exchange
 from cudasync.kvstore.servers.server import Server
+from cudasync.kvstore.servers.worker import Worker
 from cudasync.testing import HostLatch
 
 WORKERS, SERVERS = 3, 2
@@ -220,3 +224,149 @@ def test_a_worker_that_is_silent_is_not_waited_for(tmp_path):
     assert out.numpy().tolist() == [[-3, -1, 0]]
     first.close()
     second.close()
+
+
+class Lives:
+    """Jobs of one folder, one after the other, beside a model of whom the servers wait for."""
+
+    def __init__(self, folder):
+        self.folder, self.bound = folder, 1
+        self.pushed = 0
+        self.begin(1)
+
+    def begin(self, workers):
+        """A new job; the workers of the job before neither left nor come again."""
+        self.servers = cs.kvstore.InProcessServers(1, self.folder)
+        self.count = workers
+        # By rank: the worker, and in the model its pushes and the barriers that it has passed.
+        self.workers, self.pushes, self.passed, self.arrived = {}, {}, {}, {}
+        self.join(0)
+
+    def join(self, rank):
+        """A worker with this rank; one that had it before is dead."""
+        rank %= self.count
+        made = self.workers[rank] = Worker(
+            self.servers, rank, self.count, staleness=self.bound, timeout=1, big_elements=9
+        )
+        if rank == 0:
+            made.place("w", np.zeros(1, np.float32))
+            made.ask_all("set_optimizer", "sgd", {"learning_rate": 1.0})
+        others = [n for each, n in self.pushes.items() if each != rank]
+        self.pushes[rank] = min(others, default=0)
+        self.arrived.pop(rank, None)
+        self.passed[rank] = made._barriers
+        highest = max((self.passed[each] for each in self.workers), default=0)
+        assert self.passed[rank] == highest, "it begins where the others are"
+
+    def push(self, rank):
+        connection = self.workers[rank].connections[0]
+        Exchange(connection, connection.pushing("w", -np.ones(1, np.float32), None))()
+        self.pushes[rank] += 1
+        self.pushed += 1
+
+    def pull(self, rank):
+        connection = self.workers[rank].connections[0]
+        found, value = connection.ask("pull", "w", self.bound, 0)
+        least = self.pushes[rank] - self.bound
+        behind = [each for each, n in self.pushes.items() if n < least]
+        told = found["behind"] if isinstance(found, dict) else []
+        assert [int(each.partition("-")[0]) for each in told] == sorted(behind)
+        assert behind or value[0].tolist() == [self.pushed]
+
+    def arrive(self, rank):
+        number = self.passed[rank] + 1
+        self.arrived[rank] = number
+        connection = self.workers[rank].connections[0]
+        is_over, _ = connection.ask("arrive", number, self.count, "")[0]
+        wanted = number <= max(self.passed.values()) or all(
+            self.arrived.get(each, 0) >= number for each in range(self.count)
+        )
+        assert is_over == wanted, "a barrier ends with the last worker, and not before"
+        if is_over:
+            self.passed[rank] = self.workers[rank]._barriers = number
+
+    def leave(self, rank):
+        if len(self.workers) > 1:
+            self.workers.pop(rank).leave()
+            for each in (self.pushes, self.passed, self.arrived):
+                each.pop(rank, None)
+
+    def play(self, events):
+        for verb, number in events:
+            rank = sorted(self.workers)[number % len(self.workers)]
+            if verb == "restart":
+                self.servers.restart(0)
+            elif verb == "begin":
+                self.servers.shutdown()
+                self.begin(number + 1)
+            elif verb == "checkpoint":
+                self.workers[rank].checkpoint(None)
+            elif verb == "join":
+                self.join(number)
+            else:
+                getattr(self, verb)(rank)
+        self.servers.shutdown()
+
+
+EVENTS = ("push", "pull", "arrive", "arrive", "join", "restart", "begin", "leave", "checkpoint")
+lives = st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 2)), max_size=30)
+A_LIFE = [("join", 1), ("push", 0), ("push", 1), ("arrive", 0), ("arrive", 1), ("arrive", 0)]
+SEVERAL = [
+    ("begin", 1), *A_LIFE, ("restart", 0), ("pull", 0), ("join", 1), ("arrive", 1),
+    ("arrive", 0), ("arrive", 1), ("push", 0), ("push", 0), ("pull", 0),
+    ("begin", 1), ("push", 0), ("push", 0), ("push", 0), ("pull", 0), *A_LIFE, ("pull", 0),
+]  # fmt: skip
+
+
+@given(events=lives)
+@example(events=SEVERAL)
+def test_barriers_and_bounds_wait_for_the_workers_of_this_job_alone(tmp_path_factory, events):
+    Lives(tmp_path_factory.mktemp("lives")).play(events)
+
+
+def _a_job_keeps_the_workers_before(planted):
+    planted.setattr(shard.Shard, "begin", lambda self: None)
+
+
+def _a_rank_has_several_workers(planted):
+    plain, numbers = shard.Shard.join, count(1)
+    planted.setattr(
+        shard.Shard,
+        "join",
+        lambda self, worker, rank, *rest: plain(self, worker, -next(numbers), *rest),
+    )
+
+
+def _a_worker_counts_its_barriers_from_the_first(planted):
+    plain = shard.Shard.join
+    planted.setattr(shard.Shard, "join", lambda self, *rest: plain(self, *rest) * 0)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        _a_job_keeps_the_workers_before,
+        _a_rank_has_several_workers,
+        _a_worker_counts_its_barriers_from_the_first,
+    ],
+)
+def test_a_dead_worker_that_counts_is_found(tmp_path, plant, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        Lives(tmp_path).play(SEVERAL)
+
+
+def test_what_a_worker_tells_at_a_barrier_reaches_all_of_it(tmp_path):
+    """Though another one is at the next barrier, and the server has died in between."""
+    servers = cs.kvstore.InProcessServers(1, tmp_path)
+    first, second = (
+        Worker(servers, rank, 2, staleness=None, timeout=1, big_elements=9).connections[0]
+        for rank in range(2)
+    )
+    assert first.ask("arrive", 1, 2, "")[0] == [False, []]
+    assert second.ask("arrive", 1, 2, "no disk")[0] == [True, ["no disk"]]
+    assert second.ask("arrive", 2, 2, "")[0] == [False, []]
+    servers.restart(0)
+    assert first.ask("arrive", 1, 2, "")[0] == [True, ["no disk"]]
+    assert first.ask("arrive", 2, 2, "")[0] == [True, []]
+    servers.shutdown()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -177,6 +179,50 @@ def test_a_hook_takes_the_place_of_the_reduction(comm):
         dp.ready(name, full(comm, 1))
     assert seen == [0, 1, 2]
     assert numbers(dp.finish()["second"]) == [[12.0] * 4] * 3
+
+
+def steps_of(dp, comm, tries):
+    """Two steps, in which each call that raises is followed by the next; their reductions."""
+    found = []
+    for step in range(2):
+        for name in ("third", "second", "first"):
+            with suppress(MemoryError):
+                dp.ready(name, full(comm, 1 + step))
+        while True:
+            try:
+                found.append({name: numbers(each) for name, each in dp.finish().items()})
+                break
+            except MemoryError:
+                assert len(tries) <= 10, "finish does not come to an end"
+    return found
+
+
+@pytest.mark.parametrize("failing", range(2**6))
+def test_a_launch_that_raises_is_repeated_and_no_gradient_stays_unreduced(comm, failing):
+    """The bits of `failing` are the calls of the hook that raise."""
+    tries = []
+
+    def hook(bucket):
+        tries.append(bucket.index)
+        if failing >> len(tries) - 1 & 1:
+            raise MemoryError
+        return bucket.all_reduce()
+
+    found = steps_of(three(comm, hook=hook, op="sum"), comm, tries)
+    assert found == steps_of(three(comm, op="sum"), comm, [])
+    assert len(tries) == 6 + (failing & (1 << len(tries)) - 1).bit_count()
+
+
+def test_a_launch_that_is_not_repeated_is_found(comm, monkeypatch):
+    plain = DataParallel._launch
+
+    def once(self):
+        with suppress(MemoryError):
+            plain(self)
+
+    monkeypatch.setattr(DataParallel, "_launch", once)
+    with pytest.raises(AssertionError):
+        test_a_launch_that_raises_is_repeated_and_no_gradient_stays_unreduced(comm, 0b111100)
 
 
 @pytest.mark.parametrize("op", ["sum", "mean"])

@@ -9,6 +9,8 @@ import numpy as np
 from cudasync.kvstore.servers.update_tape import Tape
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cudasync.kvstore.optimizers import Optimizer
 
     Value = np.ndarray[Any, Any]
@@ -16,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Arithmetic:
-    """The updates of one optimizer, by any number of threads, each on a key of its own."""
+    """The updates of one optimizer, one at a time."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self._rules = optimizer.rules(np)
-        # Tapes that no thread runs, by the weights' dtype.
-        self._idle: dict[np.dtype[Any], list[Tape]] = {}
+        # By the weights' dtype.
+        self._tapes: dict[np.dtype[Any], Tape] = {}
 
     def fresh(self, value: Value) -> State:
         """The state of a key before its first push."""
@@ -30,28 +32,44 @@ class Arithmetic:
         made.update({name: np.ones((), value.dtype) for name in self.optimizer.numbers})
         return made
 
-    def update(self, weight: Value, gradient: Value, state: State) -> None:
-        """Change `weight` and `state`, which are contiguous, in place; never raises half-way."""
+    def prepared(self, weight: Value, gradient: Value, state: State) -> Callable[[], None]:
+        """A function that changes `weight` and `state`, which are contiguous, and never raises.
+
+        TypeError for a dtype that this optimizer cannot update; MemoryError. Nothing has changed
+        then. It is called before the next update is prepared.
+        """
         rate = np.asarray(self.optimizer.learning_rate, weight.dtype)
         with np.errstate(all="ignore"):
             if self.optimizer.is_elementwise:
-                self._by_blocks(weight, gradient, state, rate)
-                return
+                return self._by_blocks(weight, gradient, state, rate)
             # The temporaries of this update are as long as the key, so memory may run out.
             made = weight.copy(), {name: each.copy() for name, each in state.items()}
             self.optimizer.update(_On(self._rules, rate), made[0], gradient, made[1])
+
+        def take() -> None:
             weight[...] = made[0]
             for name, each in made[1].items():
                 state[name][...] = each
 
-    def _by_blocks(self, weight: Value, gradient: Value, state: State, rate: Value) -> None:
-        idle = self._idle.setdefault(weight.dtype, [])
-        try:
-            tape = idle.pop()
-        except IndexError:
-            tape = Tape(self.optimizer, weight.dtype)
-        tape.run(weight.reshape(-1), gradient.reshape(-1), state, rate)
-        idle.append(tape)
+        return take
+
+    def _by_blocks(
+        self, weight: Value, gradient: Value, state: State, rate: Value
+    ) -> Callable[[], None]:
+        tape = self._tapes.get(weight.dtype)
+        if tape is None:
+            try:
+                tape = self._tapes[weight.dtype] = Tape(self.optimizer, weight.dtype)
+            except TypeError as error:
+                name = self.optimizer.name
+                raise TypeError(f"{name} cannot update {weight.dtype}: {error}") from None
+        flat = weight.reshape(-1), gradient.reshape(-1)
+
+        def run() -> None:
+            with np.errstate(all="ignore"):
+                tape.run(*flat, state, rate)
+
+        return run
 
 
 class _On:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudasync.distributed.mpi_library import library
+from cudasync.distributed.mpi_library import library, start
 from cudasync.distributed.ranks import world
 from cudasync.kvstore.errors import ServerLost
 from cudasync.kvstore.servers import messages
@@ -136,6 +136,7 @@ def join(
     Blocks until all ranks are here; CollectiveTimeout if a rank does not come. ValueError if no
     rank would be a worker.
     """
+    start(("init", 0, timeout))
     size = library().COMM_WORLD.size
     if not 0 < servers < size:
         raise ValueError(

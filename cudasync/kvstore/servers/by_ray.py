@@ -83,7 +83,9 @@ class ServerActor:
     """A server in a process of Ray's, which answers one request at a time."""
 
     def __init__(self, number: int, count: int, folder: Any, silence_s: float) -> None:
-        self._server = Server(number, count, folder, silence_s=silence_s)
+        context = importlib.import_module("ray").get_runtime_context()
+        is_restart = context.was_current_actor_reconstructed
+        self._server = Server(number, count, folder, silence_s=silence_s, is_restart=is_restart)
 
     def ask(self, message: bytes, *arrays: Value) -> Any:
         """The answer's message, and long arrays, which Ray copies before the next request."""

@@ -21,7 +21,8 @@ _LENDS = frozenset({"push", "pull"})
 class InProcessServers:
     """`servers` servers; stores with the same servers share their keys.
 
-    With a `folder` the servers keep their data there, and begin with the folder's data.
+    With a `folder` the servers keep their data there, and begin with the folder's data. It is
+    theirs until `shutdown`, or the end of a `with` block.
     """
 
     # An interrupted request would leave its server half changed.
@@ -35,7 +36,18 @@ class InProcessServers:
     def restart(self, server: int) -> None:
         """End a server, which loses its memory, and start it again."""
         self.running[server].close()
-        self.running[server] = self._begun(server)
+        self.running[server] = self._begun(server, is_restart=True)
+
+    def shutdown(self) -> None:
+        """End the servers: their files stay, and other servers may begin with the folder."""
+        for each in self.running:
+            each.close()
+
+    def __enter__(self) -> InProcessServers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
 
     def steps(self, server: int, question: Question, into: Value | None, seconds: float) -> Steps:
         """As `Transport.steps`, in one step."""
@@ -51,11 +63,11 @@ class InProcessServers:
             found, answered = asked.ask(question)
             return found, received(answered, into, copies=True)
 
-    def _begun(self, number: int) -> Server:
-        return Server(number, self.servers, self._folder, **self._more)
-
     def close(self, is_last: bool) -> None:
-        """Do nothing: the servers live as long as this object."""
+        """Do nothing: the servers live until `shutdown`."""
+
+    def _begun(self, number: int, *, is_restart: bool = False) -> Server:
+        return Server(number, self.servers, self._folder, is_restart=is_restart, **self._more)
 
 
 def received(arrays: list[Value], into: Value | None, *, copies: bool = False) -> list[Value]:

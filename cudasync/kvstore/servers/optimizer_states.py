@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from cudasync.kvstore.servers.key_placement import Placed
     from cudasync.kvstore.servers.worker import Worker
 
+    States = dict[Key, dict[str, Any]]
+
 
 def save(path: Any, keys: dict[Key, Placed], worker: Worker, *, with_optimizer: bool) -> None:
     """Gather the states of all keys and write them; ValueError without an optimizer."""
@@ -40,8 +42,8 @@ def save(path: Any, keys: dict[Key, Placed], worker: Worker, *, with_optimizer: 
     array_file.save(path, about, arrays)
 
 
-def load(path: Any, keys: dict[Key, Placed], worker: Worker) -> None:
-    """Read a file, on every worker, and send its states to the servers, on rank 0.
+def load(path: Any, keys: dict[Key, Placed], worker: Worker) -> tuple[list[Any], States]:
+    """The optimizer of a file, its name and settings, and the states of each key.
 
     ValueError if the file does not fit.
     """
@@ -51,7 +53,7 @@ def load(path: Any, keys: dict[Key, Placed], worker: Worker) -> None:
     if chosen is None or chosen[0] != name:
         raise ValueError(f"{path} was saved by the optimizer {name}: set this optimizer first")
     numbers = optimizer(*chosen).numbers
-    found: dict[Key, dict[str, Any]] = {}
+    found: States = {}
     for (key, each), array in zip(about["keys"], arrays, strict=True):
         if key not in keys:
             raise ValueError(
@@ -63,8 +65,12 @@ def load(path: Any, keys: dict[Key, Placed], worker: Worker) -> None:
                 f"key {key!r} in {path} has another shape or dtype than the stored value"
             )
         found.setdefault(key, {})[each] = array
-    if worker.rank:
-        return
+    return chosen, found
+
+
+def send(chosen: list[Any], found: States, keys: dict[Key, Placed], worker: Worker) -> None:
+    """Give the servers what `load` has found."""
+    numbers = optimizer(*chosen).numbers
     worker.ask_all("set_optimizer", *chosen)
     for key, state in found.items():
         for part in keys[key].parts:

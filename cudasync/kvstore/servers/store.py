@@ -159,22 +159,22 @@ class ServersStore(KVStore):
             self._worker.barrier()
 
     def save_optimizer_states(self, path: Any, dump_optimizer: bool = False) -> None:
-        """As `KVStore.save_optimizer_states`; a failure to write raises on rank 0."""
+        """As `KVStore.save_optimizer_states`; a failure to write raises on all workers."""
         with self._lock:
             self._settle()
-            try:
-                if self.rank == 0:
-                    optimizer_states.save(
-                        path, self._keys, self._worker, with_optimizer=dump_optimizer
-                    )
-            finally:
-                self._worker.barrier()
+            self._worker.on_rank_0(
+                lambda: optimizer_states.save(
+                    path, self._keys, self._worker, with_optimizer=dump_optimizer
+                )
+            )
 
     def load_optimizer_states(self, path: Any) -> None:
         with self._lock:
             self._settle()
-            optimizer_states.load(path, self._keys, self._worker)
-            self._worker.barrier()
+            chosen, found = optimizer_states.load(path, self._keys, self._worker)
+            self._worker.on_rank_0(
+                lambda: optimizer_states.send(chosen, found, self._keys, self._worker)
+            )
             self._has_optimizer = True
 
     def checkpoint(self, folder: Any = None) -> None:
@@ -182,23 +182,23 @@ class ServersStore(KVStore):
 
         A file has values, states, versions and the table of sequence numbers. The folder is on the
         servers' machines; the default is the folder given to `create`. OSError if a file cannot be
-        written; older files then stay whole.
+        written; older files then stay whole. Files replace those of an older checkpoint once all
+        servers have written theirs, so a checkpoint that is cut off leaves the older one.
         """
         with self._lock:
             self._settle()
             path = None if folder is None else optimizer_states.as_path(folder)
-            self._worker.ask_all("checkpoint", path)
+            self._worker.checkpoint(path)
 
     def restore(self, folder: Any) -> None:
         """Let the servers return to the files of a checkpoint. All workers call it; blocks.
 
-        ValueError for damaged files, and for files of another number of servers.
+        ValueError, on all workers, for damaged files, for files of different checkpoints, and for
+        files of another number of servers; the servers then keep what they have.
         """
         with self._lock:
             self.barrier()
-            if self.rank == 0:
-                self._worker.ask_all("restore", optimizer_states.as_path(folder))
-            self._worker.barrier()
+            self._worker.on_rank_0(lambda: self._worker.restore(optimizer_states.as_path(folder)))
             # The file's table does not match this worker's numbers, so it joins under a new name.
             self._worker.join()
             for placed in self._keys.values():

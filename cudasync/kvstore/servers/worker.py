@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
 
+from cudasync.distributed.errors import DistError
 from cudasync.errors import CudasyncError
 from cudasync.kvstore.errors import ServerLost, WorkersBehind
 from cudasync.kvstore.servers.exchange import Exchange
@@ -41,17 +43,27 @@ class Worker:
         # Whether the thread that waits for a push or a pull may make the exchange itself.
         self.is_resumable = transport.is_resumable and staleness is None
         self._transport, self._timeout, self._big_elements = transport, timeout, big_elements
-        self._barriers = 0
+        self._barriers = 0  # That this worker has passed.
         self.join()
 
     def join(self) -> None:
-        """Begin to number pushes, under a new name."""
+        """Begin to number pushes, under a new name; the servers wait for no other of this rank.
+
+        ServerLost if one of the servers lacks the data of the others.
+        """
         worker = f"{self.rank}-{uuid4().hex[:12]}"
         self.connections = [
             Connection(self._transport, server, worker, self._timeout)
             for server in range(self.servers)
         ]
-        self.ask_all("join")
+        first, *others = self.connections
+        who = self.rank, self.num_workers
+        lineage, is_whole, self._barriers = first.ask("join", *who, "", False)[0]
+        for each in others:
+            each.ask("join", *who, lineage, is_whole)
+        if not is_whole:
+            # All servers have data of this name now. From here on one that has none has lost them.
+            first.ask("name", lineage, True)
 
     def leave(self) -> None:
         """Tell all servers; a server that does not answer learns it from the silence."""
@@ -71,16 +83,59 @@ class Worker:
         found: list[Any] | None = self.connections[0].ask("optimizer")[0]
         return found
 
-    def barrier(self) -> None:
-        """Wait until all workers have called it equally often; WorkersBehind after the timeout."""
-        self._barriers += 1
-        number = self._barriers
+    def barrier(self, told: str = "") -> list[str]:
+        """Wait until all workers have called it equally often; what they told each other here.
 
-        def look() -> bool | None:
-            came = self.connections[0].ask("arrive", number)[0]
-            return True if came >= self.num_workers else None
+        WorkersBehind after the timeout. A call that raises does not count.
+        """
+        number = self._barriers + 1
 
-        self._until(look, f"barrier {number}", lambda: ())
+        def look() -> list[str] | None:
+            question = number, self.num_workers, told
+            is_over, found = self.connections[0].ask("arrive", *question)[0]
+            return found if is_over else None
+
+        heard: list[str] = self._until(look, f"barrier {number}", lambda: ())
+        self._barriers = number
+        return heard
+
+    def on_rank_0(self, does: Callable[[], None]) -> None:
+        """Run `does` on rank 0, and wait for its end on all workers.
+
+        Its exception is raised on rank 0. The other workers raise a ValueError as such, and
+        DistError for other exceptions.
+        """
+        failed: Exception | None = None
+        if self.rank == 0:
+            try:
+                does()
+            except Exception as error:
+                failed = error
+        heard = self.barrier("" if failed is None else json.dumps(_described(failed)))
+        if failed is not None:
+            raise failed
+        for each in heard:
+            is_value_error, why = json.loads(each)
+            raise (ValueError if is_value_error else DistError)(f"rank 0 failed: {why}")
+
+    def checkpoint(self, path: str | None) -> None:
+        """Let all servers write a file; those in `path` replace older ones once all are there."""
+        (stamp,) = self.connections[0].ask("stamp")[:1]
+        self.ask_all("checkpoint", path, stamp)
+        if path is not None:
+            self.ask_all("keep", path, stamp)
+
+    def restore(self, path: str) -> None:
+        """Let all servers return to a checkpoint, once each has read its own file."""
+        stamp = None
+        try:
+            for each in self.connections:
+                stamp = each.ask("prepare", path, stamp)[0]
+        except BaseException:
+            with suppress(CudasyncError, OSError):
+                self.ask_all("prepare", None, None)
+            raise
+        self.ask_all("restore", path, stamp, uuid4().hex[:12])
 
     def place(self, key: Key, value: Value) -> Placed:
         """A new key on its servers, with rank 0's value or the servers' existing value.
@@ -179,3 +234,7 @@ class Worker:
                 raise WorkersBehind(what, missing(), self._timeout)
             pause.wait()
         return found
+
+
+def _described(error: Exception) -> list[Any]:
+    return [isinstance(error, ValueError), f"{type(error).__name__}: {error}"]

@@ -30,6 +30,43 @@ STEPS = st.one_of(
 )
 
 
+# Numbers that reductions may treat unlike NumPy, by their bits as well.
+SPECIAL = (np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -1.5, 5e-324, 1e-45)
+
+
+def extremes():
+    """Reductions of floats by min and max: the call, the array's length, and for each rank the
+    first of the special numbers, and the step to the next one."""
+    walk = st.tuples(st.integers(0, 9), st.sampled_from((1, 3, 7, 9)))
+    return st.tuples(
+        st.sampled_from(("all_reduce", "reduce", "reduce_scatter")),
+        st.sampled_from(("min", "max")),
+        st.sampled_from(("float32", "float64")),
+        st.sampled_from((1, 7, 3000)),
+        st.lists(walk, min_size=3, max_size=3),
+    )
+
+
+def raise_unless_extreme(drawn, comm):
+    """Run one of `extremes` on this process's ranks, and compare with NumPy."""
+    call, op, dtype, length, walks = drawn
+    at = np.arange(length * comm.size)
+    rows = [np.array(SPECIAL)[(a + b * at) % 10].astype(dtype) for a, b in walks[: comm.size]]
+    wanted = functools.reduce(_REDUCE[op], rows)
+    x = comm.each(lambda rank, device: cs.array(rows[rank], device=device))
+    if call == "all_reduce":
+        comm.all_reduce(x, op=op)
+    elif call == "reduce":
+        comm.reduce(x, op=op, root=comm.size - 1)
+        x = [each for rank, each in zip(comm.ranks, x, strict=True) if rank == comm.size - 1]
+    else:
+        out = [each[r * length : (r + 1) * length] for r, each in zip(comm.ranks, x, strict=True)]
+        comm.reduce_scatter(x, out, op=op)
+        x, wanted = out, wanted.reshape(comm.size, length)[list(comm.ranks)]
+    for each, want in zip(x, np.broadcast_to(wanted, (len(x), wanted.shape[-1])), strict=True):
+        assert np.array_equal(each.numpy(), want, equal_nan=True), (drawn, comm)
+
+
 def programs(length=8):
     """Steps on three arrays per rank: a kind, two numbers of arrays or ranks, and a value."""
     return st.tuples(st.sampled_from(LENGTHS), st.lists(STEPS, min_size=1, max_size=length))
