@@ -157,6 +157,12 @@ def is_ours() -> bool:
     return _here.is_ours
 
 
+def is_of_thread(error: BaseException) -> bool:
+    """True for Ctrl-C on a thread of the program, which it must end there. Any other exception, and
+    every exception on a thread of the engine, belongs to the function that it came from."""
+    return isinstance(error, KeyboardInterrupt) and not _here.is_ours
+
+
 def inside() -> list[Op]:
     """The ops whose function or callback the calling thread runs; empty if there are none."""
     worker = _here.worker

@@ -142,7 +142,7 @@ class Issuer:
             return
         except BaseException as signal:
             error = signal
-            self._mend(op, error, device, timeline)
+            self._mend(op, fn, error, device, timeline)
         finally:
             timeline.give_back(op)
         self.issued(op, timeline, error)
@@ -173,21 +173,28 @@ class Issuer:
             timeline.issued = seq
             op._point = point
         except BaseException as error:
-            self._mend(op, error, device, timeline)
+            self._mend(op, fn, error, device, timeline)
             return error
         return None
 
     def _mend(
-        self, op: DeviceOp, error: BaseException, device: DeviceStreams, timeline: Timeline
+        self,
+        op: DeviceOp,
+        fn: Callable[..., Any],
+        error: BaseException,
+        device: DeviceStreams,
+        timeline: Timeline,
     ) -> None:
-        """`op` fails, since its function raised `error`, or a signal came during its issue.
+        """`op` fails, since its function `fn` raised `error`, or a signal came during its issue.
 
         Work that it enqueued before is on the stream, and ops that overwrite or free its data must
         wait for that work. So the op is issued like any other, unless the device is lost.
         """
-        if op.failure is None and not (isinstance(error, CudaError) and error.sticky):
+        if fn is not _record and not (isinstance(error, CudaError) and error.sticky):
+            # If it runs in part, it has the failure of an input already.
             self.ledger.fail(op, error)
             if op._point is None:
+                op._damage = None
                 again = self.enqueue(op, _record, device, timeline)
                 if again is not None and not isinstance(again, Exception):
                     raise again
