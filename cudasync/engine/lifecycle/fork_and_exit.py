@@ -95,7 +95,7 @@ class _FailsAtTheEnd:
 def end_with_failure() -> None:
     """The program is ending, and must not end with status 0."""
     if not isinstance(sys.stderr, _FailsAtTheEnd):
-        sys.stderr = _FailsAtTheEnd(sys.stderr)  # type: ignore[assignment]
+        sys.stderr = _FailsAtTheEnd(sys.stderr)
 
 
 def drop(engine: Engine) -> None:
