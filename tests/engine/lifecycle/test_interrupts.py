@@ -102,6 +102,7 @@ def test_a_claimed_op_that_nobody_ends_is_found(monkeypatch):
         monkeypatch.setattr(module, "end_left", lambda engine: None)
     error, ground = first_failure("launch", lambda count: range(count, 0, -1), (1, 2, 3))
     assert isinstance(error, TimeoutError)
+    # Waiting threads look again.
     monkeypatch.undo()
     ground.check(is_pair=True)
 
