@@ -22,6 +22,7 @@ from helpers.repository.subprocesses import run_module
 
 import cudasync as cs
 from cudasync.engine.device import device_push
+from cudasync.engine.device.issue import Issuer
 from cudasync.engine.lifecycle import interrupts, left_ops, shutdown
 from cudasync.engine.log import node as nodes
 
@@ -91,6 +92,21 @@ def test_an_op_that_is_issued_although_it_is_blocked_is_found(monkeypatch):
     assert "ran before the held op" in str(error)
     ground.gate.set()
     ground.engine.waitall()
+    ground.engine.close()
+
+
+@pytest.mark.usefixtures("tracing_ends")
+def test_an_interrupted_op_that_ends_before_its_predecessors_is_found(monkeypatch):
+    """The planted bug: the stream is thought to be behind waits that the interrupt prevented."""
+
+    def only_failed(self, op, device, timeline, *, is_signal=True):
+        self.enqueue(op, lambda stream, event: stream.record(event), device, timeline)
+
+    monkeypatch.setattr(Issuer, "_issue_failed", only_failed)
+    error, ground = first_failure("push_device_that_must_wait", lambda count: range(1, count + 1))
+    assert "ran beside the held op" in str(error)
+    monkeypatch.undo()
+    ground.latch.release()
     ground.engine.close()
 
 

@@ -44,6 +44,8 @@ class Ground:
         self.written: dict[str, cs.Var] = {}
         self.versions: dict[str, int] = {}
         self.is_failing = False
+        # Variables that ops on held streams write.
+        self.held: list[cs.Var] = []
         # Ops that come behind a held one.
         self.behind: set[str] = set()
         # Each asserts something about data that counts as intact, or raises the data's failure.
@@ -93,12 +95,18 @@ class Ground:
         self.engine.push(lambda: self.gate.wait(PATIENCE_S), name="held", **options)
 
     def hold_stream(self, **options: Any) -> None:
+        self.held += options["writes"]
         self.engine.push(self.latch.hold, name="held", device=self.device, **options)
 
     def check(self, *, is_pair: bool = False) -> None:
         # As any later push or wait does.
         settle()
         assert self.behind.isdisjoint(self.ran), f"{self.ran} ran before the held op"
+        with suppress(cs.ClosedError):
+            for held in self.held:
+                # It comes after the interrupted op, which comes after the held one.
+                later = self.engine.push(lambda stream: None, writes=[held], device=self.device)
+                assert not later.done(), "an op ran beside the held op"
         self.gate.set()
         self.latch.release()
         roots = set()

@@ -42,6 +42,13 @@ def push_device_behind_devices(ground: Ground) -> Act:
     return lambda: ground.push("new", writes=[ground.x, ground.y], device=ground.device)
 
 
+def push_device_that_must_wait(ground: Ground) -> Act:
+    """The op follows the last op of one stream, and waits for the held op of another stream."""
+    ground.hold_stream(writes=[ground.x])
+    ground.push("followed", writes=[ground.y], device=ground.device)
+    return lambda: ground.push("new", writes=[ground.x, ground.y], device=ground.device)
+
+
 def push_host_behind_device(ground: Ground) -> Act:
     ground.hold_stream(writes=[ground.x])
     ground.behind.add("new")
@@ -286,6 +293,7 @@ SCENES: dict[str, Callable[[Ground], Act]] = {
         push_device,
         push_device_behind_host,
         push_device_behind_devices,
+        push_device_that_must_wait,
         push_host_behind_device,
         push_against_back_pressure,
         push_batch,
