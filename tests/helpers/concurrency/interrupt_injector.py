@@ -14,6 +14,7 @@ handler jumps back without a call.
 from __future__ import annotations
 
 import dis
+import inspect
 import signal
 import sys
 from types import FrameType, TracebackType
@@ -99,7 +100,10 @@ class Interrupter:
         return self._step
 
     def _strike_again(self, frame: FrameType, event: str, argument: object) -> None:
-        if event in ("call", "c_return") and _counts(frame):
+        # A profiler that raises as an exception is thrown into a generator ends the generator
+        # without its `finally`, as no signal does.
+        is_start = event == "call" and not frame.f_code.co_flags & inspect.CO_GENERATOR
+        if (is_start or event == "c_return") and _counts(frame):
             self.passed_again += 1
             if self.passed_again == self.again:
                 self.place += f", {frame.f_code.co_filename}:{frame.f_lineno}"

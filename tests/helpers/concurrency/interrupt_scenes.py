@@ -12,6 +12,8 @@ from helpers.concurrency.freeze_scenarios import launched_by_its_waiter
 from helpers.concurrency.interrupt_ground import SEGMENT, Ground
 
 import cudasync as cs
+from cudasync.engine.host import awaited_pool
+from cudasync.engine.host.additional_pools import with_pool
 
 Act = Callable[[], object]
 
@@ -204,6 +206,23 @@ def run_as_waiter(ground: Ground) -> Act:
     return launch_and_wait
 
 
+def run_awaited_as_waiter(ground: Ground) -> Act:
+    """Two ops of an `AwaitedPool`, which the waiting thread takes and runs if it is the first."""
+    engine = ground.replace_engine()
+    with_pool(engine, "own", 1, awaited_pool.AwaitedPool)
+
+    def push(name: str) -> cs.Op:
+        fn = partial(ground.run, name)
+        op = awaited_pool.push(engine, fn, "own", writes=[ground.x], name=name)
+        ground.ops[name] = op
+        return op
+
+    for number in range(3):
+        push(f"before {number}").wait()
+    push("first")
+    return push("second").wait
+
+
 def run_failing_segment_as_waiter(ground: Ground) -> Act:
     """The same, with a node that fails: the waiting thread runs those that do not need it."""
     engine = ground.replace_engine()
@@ -312,6 +331,7 @@ SCENES: dict[str, Callable[[Ground], Act]] = {
         compute_on_arrays,
         launch,
         run_as_waiter,
+        run_awaited_as_waiter,
         run_failing_segment_as_waiter,
         push_serially,
         launch_serially,
