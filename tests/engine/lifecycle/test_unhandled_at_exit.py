@@ -102,6 +102,7 @@ def test_the_filter_is_that_of_any_warning(setting, words):
     assert code == (120 if action == "error" else 0)
     assert words in printed
     assert bool(printed) == bool(words)
+    assert "OSError" not in printed
 
 
 def test_an_exception_that_ends_the_program_does_not_hide_what_failed_before():
