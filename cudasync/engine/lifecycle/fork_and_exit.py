@@ -13,7 +13,7 @@ from cudasync.engine import current
 from cudasync.engine.device.ready import READY
 from cudasync.engine.failure import Failure
 from cudasync.engine.host.watchdog import WATCHDOG
-from cudasync.engine.lifecycle import unhandled
+from cudasync.engine.lifecycle import left_ops, unhandled
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.errors import ClosedError
 
@@ -144,6 +144,7 @@ def _orphan_all() -> None:
     engines.clear()
     READY.clear()
     WATCHDOG.start_anew()
+    left_ops.start_anew()
     cause = ClosedError("the process was forked: the op runs only in the parent")
     for op in unfinished:
         if not op.finished:

@@ -58,6 +58,12 @@ def end_left(engine: Engine) -> None:
                 _end(op)
 
 
+def start_anew() -> None:
+    """In a forked child: the thread that ended left ops may be the parent's alone."""
+    global _ENDING
+    _ENDING = Lock()
+
+
 def left_by_interrupt(op: Op) -> Failure:
     """The failure of an op that an interrupted thread has left."""
     cause = KeyboardInterrupt("interrupted again while the interrupted op was being ended")
@@ -79,9 +85,11 @@ def _is_left(op: Op) -> bool:
 
 def is_at_it(op: Op) -> bool:
     """True if the thread that claimed `op` is still in a function that runs, issues or ends it."""
-    token = op._claims[0]
+    claims = op._claims
+    # Without a claim, it was returned meanwhile. Other tokens are those of workers, which no signal
+    # strikes.
+    token = claims[0] if claims else None
     if not isinstance(token, int):
-        # A worker, which no signal strikes.
         return True
     own = get_ident()
     if not _SEES_OTHERS and token != own:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
-from helpers.concurrency.interrupt_injector import Interrupter
+from helpers.concurrency.interrupt_injector import Interrupter, told_to_nobody
 from helpers.concurrency.thread_crew import PATIENCE_S, Crew, engine_of
 from helpers.repository.subprocesses import assert_runs_clean
 
@@ -315,7 +315,7 @@ def test_leaving_raises_what_nobody_was_told_of_and_nothing_else():
 def test_an_interrupt_at_any_point_leaves_no_engine_current():
     """Neither as the block begins, nor as it ends, nor twice as it ends."""
     before = current.maybe_engine()
-    with cs.Engine(workers=1) as outer, cs.Engine(workers=1) as engine:
+    with told_to_nobody(), cs.Engine(workers=1) as outer, cs.Engine(workers=1) as engine:
         counter = Interrupter(0)
         with counter, cs.use(engine):
             pass

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from helpers.concurrency import interrupt_ground
 from helpers.concurrency.interrupt_ground import KERNELS, Ground
-from helpers.concurrency.interrupt_injector import Interrupter
+from helpers.concurrency.interrupt_injector import Interrupter, told_to_nobody
 from helpers.concurrency.interrupt_scenes import SCENES
 from helpers.driver.held_devices import engine_behind
 from helpers.repository.subprocesses import run_module
@@ -55,9 +55,9 @@ def test_the_engine_is_whole_after_two_interrupts_at_points_taken_at_random():
     assert_whole_after("all", "--pairs", "--sample", "3", deadline_s=120)
 
 
-def first_failure(scene, points, seconds=(None,)):
+def first_failure(scene, points, seconds=(None,), plant=lambda: None):
     """The first error of a check after an interrupt, or after two, at such points of the scene; and
-    its ground, which is not checked to its end."""
+    its ground, which is not checked to its end. `plant()` is called behind a run without any."""
     kernel = cs.Module.from_file(KERNELS).kernel("mix")
     counter = None
     for _ in range(2):
@@ -66,11 +66,12 @@ def first_failure(scene, points, seconds=(None,)):
         with counter:
             act()
         ground.check()
+    plant()
     for n in points(counter.count):
         for again in seconds:
             ground = Ground(kernel)
             act = SCENES[scene](ground)
-            with suppress(KeyboardInterrupt), Interrupter(n, again):
+            with told_to_nobody(), suppress(KeyboardInterrupt), Interrupter(n, again):
                 act()
             try:
                 ground.check(is_pair=again is not None)
@@ -113,10 +114,13 @@ def test_an_interrupted_op_that_ends_before_its_predecessors_is_found(monkeypatc
 @pytest.mark.usefixtures("tracing_ends")
 def test_a_claimed_op_that_nobody_ends_is_found(monkeypatch):
     """The planted bug: waiting threads do not look for ops that two interrupts have left."""
-    monkeypatch.setattr(interrupt_ground, "PATIENCE_S", 0.5)
-    for module in (left_ops, interrupt_ground):
-        monkeypatch.setattr(module, "end_left", lambda engine: None)
-    error, ground = first_failure("launch", lambda count: range(count, 0, -1), (1, 2, 3))
+
+    def plant():
+        monkeypatch.setattr(interrupt_ground, "PATIENCE_S", 2.0)
+        for module in (left_ops, interrupt_ground):
+            monkeypatch.setattr(module, "end_left", lambda engine: None)
+
+    error, ground = first_failure("launch", lambda count: range(count, 0, -1), (1, 2, 3), plant)
     assert isinstance(error, TimeoutError)
     # Waiting threads look again.
     monkeypatch.undo()

@@ -17,6 +17,8 @@ import dis
 import inspect
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -116,6 +118,18 @@ class Interrupter:
             self._inlined.discard(frame)
             return not is_inlined
         return before in _JUMPS_BACK or before == _RESUME
+
+
+@contextmanager
+def told_to_nobody() -> Iterator[None]:
+    """Around interrupts in a test's own process. One may come in a finaliser, where nobody can
+    handle it, and CPython reports it."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
 
 
 class Timer:
