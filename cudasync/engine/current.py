@@ -89,18 +89,28 @@ def use(engine: Engine) -> Iterator[Engine]:
     `-X thread_inherit_context` changes that.) A context copy that outlives the block keeps the
     engine, which may be closed by then. In an op, the op's own engine is current.
     """
-    token = _current.set(engine)
-    nobody_minds: tuple[type[Exception], ...] = ()
+    before = _current.get()
+    token = None
+    is_collected = False
     try:
+        token = _current.set(engine)
         yield engine
     except GeneratorExit:
         # Ctrl-C struck before the block began, and the generator is collected: perhaps in another
         # context, where nothing has to be undone.
-        nobody_minds = (ValueError,)
+        is_collected = True
         raise
     finally:
-        with suppress(*nobody_minds):
-            _current.reset(token)
+        # One call of C, and no call before it: Ctrl-C may come behind each.
+        if token is None:
+            # It came before the token was stored.
+            _current.set(before)
+        else:
+            try:
+                _current.reset(token)
+            except ValueError:
+                if not is_collected:
+                    raise
 
 
 def enter(engine: Engine) -> Token[Engine | None]:
@@ -155,6 +165,12 @@ def worker_or_guest() -> Worker | None:
 def is_ours() -> bool:
     """True on a thread that the engine started: no program runs there that Ctrl-C could end."""
     return _here.is_ours
+
+
+def is_of_thread(error: BaseException) -> bool:
+    """True for Ctrl-C on a thread of the program, which it must end there. Any other exception, and
+    every exception on a thread of the engine, belongs to the function that it came from."""
+    return isinstance(error, KeyboardInterrupt) and not _here.is_ours
 
 
 def inside() -> list[Op]:

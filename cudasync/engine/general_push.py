@@ -20,7 +20,7 @@ from cudasync.engine.device.ready import settle
 from cudasync.engine.hazards.checked import free, held
 from cudasync.engine.hazards.interval_map import keep_what_lies_between
 from cudasync.engine.hazards.variable import resolve
-from cudasync.engine.lifecycle import refusal
+from cudasync.engine.lifecycle import left_ops, refusal
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import Op, OpKind
 from cudasync.engine.op_classes import DeviceOp, FullOp
@@ -236,7 +236,10 @@ def _hold_back(engine: Engine, limit: int) -> None:
             unfinished[0]._pool.watch(unfinished[0])
             # Any of them may finish first.
             issuer.watch_streams()
-            nap = nap if bell.sleep(nap) else min(2 * nap, 0.1)
+            if bell.sleep(nap):
+                continue
+            nap = min(2 * nap, 0.1)
+            left_ops.end_left(engine)
     finally:
         engine._ledger.held.remove(bell)
 

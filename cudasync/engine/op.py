@@ -26,7 +26,7 @@ from cudasync.engine.log import node as nodes
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import CodeType
-    from typing import TypeAlias
+    from typing import TypeAlias, TypeVar
 
     from cudasync.engine.device.timeline import Point
     from cudasync.engine.engine import Engine
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from cudasync.engine.log.node import Node, Place
     from cudasync.errors import OpError
 
+    F = TypeVar("F", bound=Callable[..., Any])
     # Regions only read; regions read and written; regions written, which may be among the read.
     Regions: TypeAlias = tuple[tuple[Region, ...], tuple[Region, ...], tuple[Region, ...]]
 
@@ -234,6 +235,18 @@ def site_of(code: CodeType, at: int) -> str:
     return f"{code.co_filename}:{line}"
 
 
+# The code of all functions in which a thread other than a worker has a claimed op in hand, until
+# the op is issued or over. Each has the op as its local `op`: see `lifecycle.left_ops`.
+CLAIMANTS: set[CodeType] = set()
+
+
+def claimant(function: F) -> F:
+    """Note that `function` belongs to `CLAIMANTS`."""
+    made: Any = function
+    CLAIMANTS.add(made.__code__)
+    return function
+
+
 def claim(op: Op, token: object) -> Callable[..., Any] | None:
     """The op's function for exactly one caller; None for all others.
 
@@ -248,8 +261,9 @@ def claim(op: Op, token: object) -> Callable[..., Any] | None:
     return fn
 
 
-class WaiterToken:
-    """The token of a thread that runs the op that it waits for."""
+class WaiterToken(int):
+    """The token of a thread that runs the op that it waits for: the thread's number, and one object
+    for each such op."""
 
     __slots__ = ()
 

@@ -107,6 +107,8 @@ class DeviceOp(FullOp):
     _is_awaited: bool
     # True for a batch with users' functions among its launches.
     _calls_users = False
+    # True once another thread has ended it for its claimant: see `lifecycle.left_ops`.
+    _is_given_up = False
     # Its predecessors on other devices; None for most ops, and once it is over.
     _doubt: Doubt | None = None
 

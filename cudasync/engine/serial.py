@@ -21,10 +21,11 @@ from cudasync.driver.streams.open_captures import Relaxed
 from cudasync.engine import current, waiters
 from cudasync.engine.device.attribution import is_harmless
 from cudasync.engine.ledger import Ledger, poison
+from cudasync.engine.lifecycle.left_ops import left_by_interrupt
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import Op, OpKind, claim
-from cudasync.engine.op_classes import DeviceOp
+from cudasync.engine.op_classes import DataFence, DeviceOp
 from cudasync.errors import CudasyncError, DeadlockError
 from cudasync.locks import Lock
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudasync.driver import Device
+    from cudasync.engine.engine import Engine
     from cudasync.engine.trace import Tally
 
 
@@ -58,6 +60,8 @@ class SerialDispatcher:
         An allocation always runs: it has no predecessors, and its push needs the address.
         """
         with self._turn:
+            if not self._running:
+                self._end_left(op._engine)
             COMBINER.log.append(op)
             if op.kind is OpKind.ALLOCATE:
                 COMBINER.plan(op)
@@ -91,6 +95,8 @@ class SerialDispatcher:
     def blocking(self, op: Op) -> Iterator[None]:
         """Around a wait for `op`: if it is still queued behind a running op, it must run now."""
         with self._turn:
+            if not self._running:
+                self._end_left(op._engine)
             while not op.finished and op in self._queue:
                 self._run_next()
             if op in self._running:
@@ -98,6 +104,30 @@ class SerialDispatcher:
                     f"op {op.name!r} waits for itself on a serial engine: wait outside the op"
                 )
         yield
+
+    def end_left(self, engine: Engine) -> None:
+        """End or run the ops that Ctrl-C left, unless another thread has the turn."""
+        try:
+            if self._turn.acquire(blocking=False) and not self._running:
+                self._end_left(engine)
+            if self._turn.is_held_here():
+                self._turn.release()
+        except BaseException:
+            if self._turn.is_held_here():
+                self._turn.release()
+            raise
+
+    def _end_left(self, engine: Engine) -> None:
+        """No op runs, and the caller has the turn: so an interrupted push has left each op that is
+        neither over nor queued. It may have begun, or may not. It fails, since a later op may need
+        its data. Queued ops have not begun, and run: an op that ended by an exit may have pushed
+        them."""
+        COMBINER.plan()
+        for op in list(engine._registered):
+            if not (op.finished or op in self._queue or isinstance(op, DataFence)):
+                self._end(op, failure=op.failure or left_by_interrupt(op))
+        while self._queue:
+            self._run_next()
 
     def tails(self) -> list[DeviceOp]:
         """Ops end before their push does."""
@@ -139,32 +169,38 @@ class SerialDispatcher:
 
     def _run(self, op: Op) -> None:
         """Run an op that nothing blocks."""
-        failure = poison(op, nodes.gate_of(op).sources)
-        fn = claim(op, get_ident())
-        assert fn is not None, "it runs one op at a time"
-        if failure is not None:
-            try:
-                if op._salvage is not None:
-                    with current.use(op._engine), suppress(Exception):
-                        rest = op._salvage(op)
-                        if rest is not None:
-                            self._call(op, rest)
-            finally:
-                self._end(op, failure=failure)
-            return
-        self._running.append(op)
-        self._runner = get_ident()
+        depth = len(self._running)
+        failure: Any = None
+        fn, has_run = None, False
+        # All of it under `try`: Ctrl-C may come at any point.
         try:
-            with current.use(op._engine):
-                op._result = self._call(op, fn)
+            failure = poison(op, nodes.gate_of(op).sources)
+            fn = claim(op, get_ident())
+            assert fn is not None, "it runs one op at a time"
+            if failure is None:
+                self._running.append(op)
+                self._runner = get_ident()
+                with current.use(op._engine):
+                    op._result = self._call(op, fn)
+                has_run = True
+            elif op._salvage is not None:
+                with current.use(op._engine):
+                    rest = op._salvage(op)
+                    if rest is not None:
+                        self._call(op, rest)
         except BaseException as error:
-            if not (isinstance(op, DeviceOp) and is_harmless(op, error)):
+            has_run = has_run or (isinstance(op, DeviceOp) and is_harmless(op, error))
+            if failure is None and not has_run:
                 failure = self.ledger.fail(op, error)
             if not isinstance(error, Exception):
                 raise
         finally:
-            del fn
-            self._running.pop()
+            fn = None
+            # No call, behind which another Ctrl-C could come: no op may seem to run for ever.
+            del self._running[depth:]
+            if failure is None and not has_run:
+                # Another one came in the handler.
+                failure = op.failure or left_by_interrupt(op)
             self._end(op, failure=failure)
 
     def _end(self, op: Op, *, failure: Any) -> None:

@@ -17,7 +17,7 @@ from cudasync.engine.host import run_by_waiter
 from cudasync.engine.host.awaited_pool import FRESH, run_awaited
 from cudasync.engine.host.watchdog import stand_in
 from cudasync.engine.last_on_streams import last_on_streams
-from cudasync.engine.lifecycle import interrupts
+from cudasync.engine.lifecycle import fork_and_exit, interrupts, left_ops
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
@@ -153,6 +153,10 @@ def _stand_in(op: Op) -> None:
     """Do the work that a suspended or interrupted thread may have left undone."""
     engine = op._engine
     op._pool.query(op)
+    # The awaited op may come after ops of any engine.
+    for each_engine in {engine, *fork_and_exit.engines}:
+        left_ops.end_left(each_engine)
+    settle()
     if engine._serial is None:
         for pool in list(engine._pools.values()):
             stand_in(pool)

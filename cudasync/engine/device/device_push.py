@@ -29,7 +29,7 @@ from cudasync.engine.device.timeline import ISSUER
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import histories
 from cudasync.engine.log.combiner import COMBINER, SEGMENT
-from cudasync.engine.op import OpKind, is_claimed_by
+from cudasync.engine.op import OpKind, claimant, is_claimed_by
 from cudasync.engine.op_classes import DeviceOp
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ _KERNEL = OpKind.KERNEL
 _maybe_inside = current.maybe_inside
 
 
+@claimant
 def push(
     engine: Engine,
     enqueue: Enqueue,
@@ -261,10 +262,9 @@ def push(
             issuer.carry_out(op, fn, before, sources)
         else:
             followed.elided += len(before)
-            try:
-                error = issuer.enqueue(op, fn, streams, followed)
-            finally:
-                followed.holder.clear()
+            error = issuer.enqueue(op, fn, streams, followed)
+            # Not after an interrupt: then it shows where the op may have enqueued work.
+            followed.holder.clear()
             if (
                 error is not None
                 or op._node is not None

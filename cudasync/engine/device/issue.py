@@ -15,11 +15,12 @@ from cudasync.engine import current
 from cudasync.engine.device import completion, devices, polling
 from cudasync.engine.device.polling import POLL_EVERY
 from cudasync.engine.device.ready import READY
+from cudasync.engine.device.timeline import ISSUER
 from cudasync.engine.device.waits import wait_for
 from cudasync.engine.ledger import poison
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
-from cudasync.engine.op import Op, OpKind, claim, is_claimed_by
+from cudasync.engine.op import Op, OpKind, claim, claimant, is_claimed_by
 from cudasync.engine.op_classes import DeviceOp
 from cudasync.errors import CudaError, CudasyncError
 
@@ -72,6 +73,7 @@ class Issuer:
         """Take an ending that is due. Never blocks."""
         READY[ending] = None
 
+    @claimant
     def issue(self, op: DeviceOp) -> None:
         """Enqueue a ready op on a stream, unless another thread has claimed it."""
         token = get_ident()
@@ -87,12 +89,23 @@ class Issuer:
                 self.give_up(op, error)
             raise
 
-    def give_up(self, op: DeviceOp, error: BaseException) -> None:
-        """A signal, such as Ctrl-C, came while the caller issued `op`: end the op."""
+    def give_up(self, op: DeviceOp, error: BaseException | None = None) -> None:
+        """A signal, such as Ctrl-C, came while a thread issued `op`: end the op, and give back its
+        stream. Repeatable, since another signal may come meanwhile. `error` is the signal's, unless
+        the op has its failure."""
+        op._fn = None
+        if error is not None and op._point is None and not op.finished:
+            self.ledger.fail(op, error)
         for device in list(self.devices.values()):
-            device.release(op)
+            for timeline in device.timelines:
+                if timeline.holder.get(ISSUER) is op:
+                    if op._point is None and not op.finished:
+                        self._issue_failed(op, device, timeline)
+                    timeline.give_back(op)
+                    self.issued(op, timeline, None)
         if op._point is None and not op.finished:
-            completion.skip(self, op, self.ledger.fail(op, error))
+            assert op.failure is not None
+            completion.skip(self, op, op.failure)
 
     def carry_out(
         self,
@@ -128,6 +141,7 @@ class Issuer:
                 rest = None if op._salvage is None else op._salvage(op)
                 if rest is None:
                     completion.skip(self, op, spread)
+                    timeline.give_back(op)
                     return
                 op.failure, fn = spread, rest
             if self.ledger.recorder is not None:
@@ -139,12 +153,14 @@ class Issuer:
                 error = self.enqueue(op, fn, device, timeline)
         except CudasyncError as failed:
             completion.fault(self, op, failed, device)
+            timeline.give_back(op)
             return
         except BaseException as signal:
             error = signal
-            self._mend(op, error, device, timeline)
-        finally:
-            timeline.give_back(op)
+            self._mend(op, fn, error, device, timeline)
+        # Not in a `finally`: after an interrupt the holder shows where the op may have enqueued
+        # work.
+        timeline.give_back(op)
         self.issued(op, timeline, error)
         # Its traceback refers to this frame: this avoids a reference cycle.
         error = None
@@ -173,27 +189,49 @@ class Issuer:
             timeline.issued = seq
             op._point = point
         except BaseException as error:
-            self._mend(op, error, device, timeline)
+            self._mend(op, fn, error, device, timeline)
             return error
         return None
 
     def _mend(
-        self, op: DeviceOp, error: BaseException, device: DeviceStreams, timeline: Timeline
+        self,
+        op: DeviceOp,
+        fn: Callable[..., Any],
+        error: BaseException,
+        device: DeviceStreams,
+        timeline: Timeline,
     ) -> None:
-        """`op` fails, since its function raised `error`, or a signal came during its issue.
+        """`op` fails, since its function `fn` raised `error`, or a signal came during its issue.
 
         Work that it enqueued before is on the stream, and ops that overwrite or free its data must
         wait for that work. So the op is issued like any other, unless the device is lost.
         """
-        if op.failure is None and not (isinstance(error, CudaError) and error.sticky):
+        if fn is not _record and not (isinstance(error, CudaError) and error.sticky):
+            # If it runs in part, it has the failure of an input already.
             self.ledger.fail(op, error)
             if op._point is None:
-                again = self.enqueue(op, _record, device, timeline)
-                if again is not None and not isinstance(again, Exception):
-                    raise again
-        elif op._point is None:
+                is_signal = not isinstance(error, Exception)
+                self._issue_failed(op, device, timeline, is_signal=is_signal)
+        elif op._point is None and isinstance(error, Exception):
             # The device is lost, or not even the event could be recorded.
             completion.fault(self, op, error, device)
+
+    def _issue_failed(
+        self, op: DeviceOp, device: DeviceStreams, timeline: Timeline, *, is_signal: bool = True
+    ) -> None:
+        """Issue `op`, which has failed, behind whatever it has enqueued. After a signal, some of
+        its waits may be missing, although the stream's clock has them."""
+        op._damage = None
+        if is_signal:
+            timeline.clock = {}
+            try:
+                wait_for(op, nodes.before_of(op), (), timeline)
+            except CudasyncError as failed:
+                completion.fault(self, op, failed, device)
+                return
+        again = self.enqueue(op, _record, device, timeline)
+        if again is not None and not isinstance(again, Exception):
+            raise again
 
     def issued(self, op: DeviceOp, timeline: Timeline, error: BaseException | None) -> None:
         """Notify the issue listeners of `op`; `error` is an exception that came meanwhile."""

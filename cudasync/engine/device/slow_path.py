@@ -30,7 +30,8 @@ def go_on(op: DeviceOp) -> None:
 
 
 def leave(op: DeviceOp) -> None:
-    """After Ctrl-C: let another thread continue with `op`, now or once it is planned."""
+    """After Ctrl-C: let another thread continue with `op`, now or once nothing blocks it."""
     op._is_owned = False
-    if nodes.is_planned(op) and not op.finished:
+    # Behind that store: the thread that lets the op become ready looks at it afterwards.
+    if nodes.is_ready(op):
         op._pool.put(op)

@@ -147,11 +147,6 @@ class DeviceStreams:
             self.counters.shared.next()
         return chosen
 
-    def release(self, op: DeviceOp) -> None:
-        """Give back the stream that the caller took for `op`, wherever Ctrl-C came. Repeatable."""
-        for timeline in self.timelines:
-            timeline.give_back(op)
-
     @property
     def taken(self) -> list[Timeline]:
         """The timelines that a thread holds now."""

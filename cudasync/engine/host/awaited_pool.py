@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import general_push
@@ -26,7 +27,7 @@ from cudasync.engine.ledger import poison
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import OpKind, claim
+from cudasync.engine.op import OpKind, WaiterToken, claim, claimant, is_claimed_by
 from cudasync.engine.op_classes import DataFence
 
 if TYPE_CHECKING:
@@ -222,16 +223,25 @@ def _is_soon(since: float | None) -> bool:
     return since is not None and time.monotonic() - since < SOON_S
 
 
+@claimant
 def _run(op: Op, pool: AwaitedPool) -> None:
     """Run a planned op like a worker, unless another thread has claimed it."""
-    token = object()
-    fn: Any = claim(op, token)
-    if fn is None:
-        return
-    sources = nodes.gate_of(op).sources
-    failure = poison(op, sources) if sources else None
-    if failure is None and op._engine._is_dropped:
-        failure = refusal.dropped(op)
+    token = WaiterToken(get_ident())
+    fn: Any = None
+    try:
+        fn = claim(op, token)
+        if fn is None:
+            return
+        sources = nodes.gate_of(op).sources
+        failure = poison(op, sources) if sources else None
+        if failure is None and op._engine._is_dropped:
+            failure = refusal.dropped(op)
+    except BaseException:
+        # Ctrl-C before it began: the worker takes it.
+        if is_claimed_by(op, token):
+            op._fn, op._claims = fn or op._fn, []
+            pool.put(op)
+        raise
     ledger = pool.ledger
     if failure is not None:
         op.failure = failure

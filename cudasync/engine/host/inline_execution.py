@@ -24,7 +24,7 @@ from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, SEGMENT
 from cudasync.engine.log.passing import index_of
-from cudasync.engine.op import is_claimed_by
+from cudasync.engine.op import claimant, is_claimed_by
 from cudasync.engine.op_classes import ShortOp
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ is_clear = COMBINER.is_clear
 _maybe_inside = current.maybe_inside
 
 
+@claimant
 def push(
     engine: Engine, fn: Callable[[], Any], regions: Regions, name: str, frame: FrameType
 ) -> ShortOp:

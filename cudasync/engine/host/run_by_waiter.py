@@ -29,7 +29,7 @@ from cudasync.engine.host import inline_execution
 from cudasync.engine.host.worker import Worker
 from cudasync.engine.lifecycle.deferred_interrupt import uninterrupted
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import WaiterToken, is_claimed_by
+from cudasync.engine.op import WaiterToken, claimant, is_claimed_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,8 +66,10 @@ def _is_in_a_loop() -> bool:
     return events is not None and events._get_running_loop() is not None
 
 
+@claimant
 def _run(op: Op, pool: WorkerPool) -> None:
-    guest, token = Worker(pool), WaiterToken()
+    guest = Worker(pool)
+    token = WaiterToken(guest.ident)
     # For `WorkerPool.rescue`: it holds a permit of a pool that is not its own.
     guest.host = pool
     mine = None
@@ -75,8 +77,7 @@ def _run(op: Op, pool: WorkerPool) -> None:
         if pool.permits.take(guest):
             mine, index = COMBINER.reach(op)
             if mine is not None:
-                call = partial(_call, guest, op, pool)
-                inline_execution.run_at(op, mine, index, token, call)
+                inline_execution.run_at(op, mine, index, token, partial(_call, guest, op, pool))
     except BaseException as error:
         # Ctrl-C may have come before the claim was stored in a local: the cell has it. Without a
         # claim, the op is left to the worker that its push rang for.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -191,9 +192,11 @@ class Worker:
                     is_long = time.perf_counter() - start > LONG_S
                     pool.spread = state_transitions.SPREAD if is_long else pool.spread - 1
         else:
-            if op._salvage is not None:
+            if op._salvage is not None and not op._engine._is_dropped:
                 self.op = op
-                op._salvage(op)
+                # An op that is claimed ends, also if this fails: all that it writes is wrong then.
+                with suppress(BaseException):
+                    op._salvage(op)
             op.failure = failure
             op._engine._failures.note(failure, op)
             ledger.counters.failed_ops.next()

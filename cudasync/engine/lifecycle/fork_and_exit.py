@@ -7,13 +7,13 @@ import os
 import sys
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import current
 from cudasync.engine.device.ready import READY
 from cudasync.engine.failure import Failure
 from cudasync.engine.host.watchdog import WATCHDOG
-from cudasync.engine.lifecycle import unhandled
+from cudasync.engine.lifecycle import left_ops, unhandled
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.errors import ClosedError
 
@@ -51,15 +51,53 @@ def _close_all() -> None:
     # The exception that ended the program; in an interactive session it may be an old one.
     last = None if hasattr(sys, "ps1") else getattr(sys, "last_type", None)
     left = []
-    for each in list(engines):
-        with suppress(Exception):
-            try:
-                shutdown.leave(each, last)
-            except KeyboardInterrupt:
-                last = KeyboardInterrupt
-                shutdown.leave(each, last)
-        left += each._failures.take()
-    unhandled.report(left)
+    try:
+        for each in list(engines):
+            with suppress(Exception):
+                try:
+                    shutdown.leave(each, last)
+                except KeyboardInterrupt:
+                    end_with_failure()
+                    last = KeyboardInterrupt
+                    shutdown.leave(each, last)
+            left += each._failures.take()
+        unhandled.report(left)
+    except BaseException:
+        # Another Ctrl-C, or a warning that a filter made an error. Python prints it, and goes on.
+        end_with_failure()
+        raise
+
+
+class _FailsAtTheEnd:
+    """Takes the place of `sys.stderr` in a program that has failed while it ended.
+
+    Python ignores exceptions of functions at exit, and has no other way to tell its status then.
+    But it flushes stderr behind the last of them, and ends with status 120 if that fails: its own
+    status for an error in the clean-up.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            self._stream.flush()
+        if not sys.is_finalizing():
+            return
+        try:
+            sys._getframe(1)
+        except ValueError:
+            # No code of a program calls, but the end of the interpreter.
+            raise OSError("the program failed while it ended") from None
+
+
+def end_with_failure() -> None:
+    """The program is ending, and must not end with status 0."""
+    if not isinstance(sys.stderr, _FailsAtTheEnd):
+        sys.stderr = _FailsAtTheEnd(sys.stderr)
 
 
 def drop(engine: Engine) -> None:
@@ -106,6 +144,7 @@ def _orphan_all() -> None:
     engines.clear()
     READY.clear()
     WATCHDOG.start_anew()
+    left_ops.start_anew()
     cause = ClosedError("the process was forked: the op runs only in the parent")
     for op in unfinished:
         if not op.finished:

@@ -9,7 +9,7 @@ from cudasync.engine.failure import Failure
 from cudasync.engine.frames import without_frames
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import claim
+from cudasync.engine.op import claim, claimant
 from cudasync.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def dropped(op: Op) -> Failure:
     return failure
 
 
+@claimant
 def refuse(op: Op, number: int) -> None:
     """The combiner found `op` behind the close of its engine: end it."""
     op.number = number

@@ -167,6 +167,15 @@ def before_of(op: Op) -> tuple[Op, ...]:
     return op._before if op._before is not None else gate_of(op).before
 
 
+def is_ready(op: Op) -> bool:
+    """True if `op` is planned and nothing blocks it any more, so that its place was told of it."""
+    node = op._node
+    if node is None or not node.is_planned or not node.gates or op.finished:
+        return False
+    gate = node.gates[0]
+    return gate is OPEN or not gate._awaited
+
+
 def waits_only_for(op: Op, other: Op) -> bool:
     """True if `op` is planned, and can begin as soon as the unfinished `other` is over."""
     node = op._node

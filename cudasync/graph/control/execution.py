@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import PinnedBuffer, memcpy_async
 from cudasync.engine import general_push
+from cudasync.engine.current import is_of_thread
 from cudasync.engine.device.events import recorded
 from cudasync.engine.hazards.checked import held
 from cudasync.engine.op import OpKind
@@ -92,7 +93,9 @@ class Run:
             if not self.damage.reaches(accesses):
                 try:
                     node.fn()
-                except Exception as error:
+                except BaseException as error:
+                    if is_of_thread(error):
+                        raise
                     self._note(error, node)
                 else:
                     self.damage.heal(accesses)

@@ -42,19 +42,22 @@ class Work(NamedTuple):
         finally:
             run.close()
         if run.error is not None:
-            op._step, op._damage = run.said, run.damage
-            tell(op, self.accesses)
+            op._step = run.said
+            tell(run.damage, op, self.accesses)
+            op._damage = run.damage
             raise run.error from run.error.__cause__
 
     def salvage(self, op: Any) -> None:
         """Run the steps that need none of the data that failed before this op."""
-        op._damage = Damage.before(origins_of(op))
-        tell(op, self.accesses)
-        run = Run(op._engine, op._damage)
+        damage = Damage.before(origins_of(op))
+        tell(damage, op, self.accesses)
+        run = Run(op._engine, damage)
         try:
             run.block(self)
         finally:
             run.close()
+        # Only now: until then the op has damaged all that it writes.
+        op._damage = damage
 
     def bound(self, op: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
         op._salvage = self.salvage

@@ -64,21 +64,22 @@ class Calls:
 
     def failed_at(
         self, rounds: Iterator[Any], rest: Iterator[Function], error: BaseException
-    ) -> int:
+    ) -> int | None:
         """The index of the function that raised `error` in `go`. The error's traceback must begin
         in the caller of `go`. Afterwards it begins in the function, so it keeps nothing of the
-        rounds alive."""
+        rounds alive. None for an exception of a signal handler, outside of the functions."""
         trace = error.__traceback__
-        assert trace is not None
-        while trace.tb_frame.f_code is not Calls._go.__code__:
+        while trace is not None and trace.tb_frame.f_code is not Calls._go.__code__:
             trace = trace.tb_next
-            assert trace is not None
+        if trace is None:
+            return None
         called = trace.tb_next
         left = length_hint(rest)
         if left < len(self._rest):
             error.__traceback__ = called
             return len(self) - left - 1
-        assert called is not None
+        if called is None or called.tb_lineno < _FIRST_LINE:
+            return None
         assert called.tb_frame.f_code is self._call_rounds.__code__
         error.__traceback__ = called.tb_next
         done = len(self._rounds) - length_hint(rounds) - 1

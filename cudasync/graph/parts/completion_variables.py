@@ -62,7 +62,7 @@ def fail(damage: Damage, accesses: Accesses, over: tuple[Var, ...]) -> None:
         damage.fail((((), (), ()), (), over))
 
 
-def tell(op: Any, accesses: Accesses) -> None:
-    """Mark the end of a launch as failed for `op`, which has these accesses and failed in part. The
-    variable of the end is the last of the op's writes."""
-    op._damage.fail((((), (), ()), (), op._writes[len(accesses[2]) :]))
+def tell(damage: Damage, op: Any, accesses: Accesses) -> None:
+    """Note in `damage` that the launch of `op`, which has these accesses and failed in part, has a
+    failed end. The variable of the end is the last of the op's writes."""
+    damage.fail((((), (), ()), (), op._writes[len(accesses[2]) :]))

@@ -8,6 +8,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import general_push
+from cudasync.engine.current import is_of_thread
 from cudasync.engine.hazards.damage import Damage
 from cudasync.engine.host import repeated_ops
 from cudasync.engine.host.run_by_waiter import SHORT_S
@@ -127,7 +128,11 @@ class HostPart:
 
     def _run(self, op: Any) -> None:
         """Call each function, except those that need a failed function's results. Raises the first
-        failed function's exception."""
+        failed function's exception.
+
+        Ctrl-C ends the loop. A failed op has damaged all that it writes, until its whole damage is
+        known: so nothing counts as intact that did not run.
+        """
         recorder = op._engine._ledger.recorder
         calls, resolved = self._calls, self._resolved
         resolved.is_short = False
@@ -144,12 +149,13 @@ class HostPart:
                 # For good, or until a trial fails; concurrent pushes check twice.
                 self.was_spread = self.is_spread = True
             resolved.is_short = took < SHORT_S
-        except Exception as error:
-            at = calls.failed_at(*place, error)
-            op._step = self._said_of(at)
-            op._damage = Damage()
-            self._fail(at, op)
-            self._run_on(at + 1, op)
+        except BaseException as error:
+            if (at := calls.failed_at(*place, error)) is not None and not is_of_thread(error):
+                op._step = self._said_of(at)
+                damage = Damage()
+                self._fail(at, op, damage)
+                self._run_on(at + 1, op, damage)
+                op._damage = damage
             raise error from error.__cause__
         finally:
             op = None
@@ -186,29 +192,31 @@ class HostPart:
 
     def _salvage(self, op: Any) -> None:
         """Call each function that needs none of the data that failed before this op."""
-        op._damage = Damage.before(origins_of(op))
-        self._run_on(0, op)
+        damage = Damage.before(origins_of(op))
+        self._run_on(0, op, damage)
+        op._damage = damage
 
-    def _run_on(self, first: int, op: Any) -> None:
-        """Call those functions from `first` on that need no damaged data; note the other damage."""
-        damage = op._damage
+    def _run_on(self, first: int, op: Any, damage: Damage) -> None:
+        """Call those functions from `first` on that need no damaged data; note the other damage.
+        Ctrl-C ends the loop."""
         for at in range(first, len(self._calls)):
             accesses = self._steps[at].hazards
             if not damage.reaches(accesses):
                 try:
                     self._calls.functions[at]()
-                except Exception:
+                except BaseException as error:
                     # Only the first failure is raised; this one shows in the damage.
-                    pass
+                    if is_of_thread(error):
+                        raise
                 else:
                     damage.heal(accesses)
                     continue
-            self._fail(at, op)
+            self._fail(at, op, damage)
 
-    def _fail(self, at: int, op: Any) -> None:
+    def _fail(self, at: int, op: Any, damage: Damage) -> None:
         accesses = self._steps[at].hazards
-        fail(op._damage, accesses, self._over)
-        tell(op, self.accesses)
+        fail(damage, accesses, self._over)
+        tell(damage, op, self.accesses)
 
     def _bound(self, op: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
         op._salvage = self._salvage

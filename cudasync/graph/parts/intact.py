@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.extensions.declared_accesses import is_checked
+from cudasync.engine.current import is_of_thread
 from cudasync.engine.device.events import recorded
 from cudasync.engine.hazards.checked import held
 from cudasync.engine.hazards.damage import Damage
@@ -52,26 +53,26 @@ class IntactGraphs:
         if op._before is not None:
             # Its plan has no origins: a source has failed since, with its device.
             return None
-        op._damage = Damage.before(origins_of(op))
-        tell(op, self._accesses)
+        damage = Damage.before(origins_of(op))
+        tell(damage, op, self._accesses)
         try:
-            graph = self.of(op._damage)
-        except Exception:
-            graph = None
+            graph = self.of(damage)
+        except BaseException as error:
+            if is_of_thread(error):
+                raise
             # Nothing of it runs: all that it writes is wrong.
-            op._damage = None
+            return None
         if graph is None:
+            op._damage = damage
             return None
         launch: Callable[..., Any] = graph.launch
         if is_checked():
             launch = held(launch, *self._accesses, self._name, sys._getframe())
 
         def enqueue(stream: Stream, event: Event | None = None) -> None:
-            try:
-                recorded(launch, stream, event)
-            except BaseException:
-                op._damage = None
-                raise
+            recorded(launch, stream, event)
+            # Only now: until then the op has damaged all that it writes.
+            op._damage = damage
 
         return enqueue
 

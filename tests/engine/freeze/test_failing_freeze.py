@@ -132,7 +132,7 @@ def test_a_failure_is_seen_wherever_a_thread_is_suspended(run, request):
     assert overlooked(run, points) is None
 
 
-def _mends_late(self, op, error, device, timeline):
+def _mends_late(self, op, fn, error, device, timeline):
     """The planted bug: the op is issued first, and fails afterwards."""
     self.enqueue(op, lambda stream, event: stream.record(event), device, timeline)
     self.ledger.fail(op, error)

@@ -9,13 +9,16 @@ import gc
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 import pytest
+from helpers.concurrency.interrupt_injector import Interrupter, told_to_nobody
 from helpers.concurrency.thread_crew import PATIENCE_S, Crew, engine_of
 from helpers.repository.subprocesses import assert_runs_clean
 
 import cudasync as cs
+from cudasync.engine import current
 
 
 def in_a_thread(fn):
@@ -306,3 +309,21 @@ def test_leaving_raises_what_nobody_was_told_of_and_nothing_else():
             engine.push(fail, name="handled").wait(PATIENCE_S)
         engine.push(fail, name="unheard")
     assert told.value.op == "unheard"
+
+
+@pytest.mark.usefixtures("tracing_ends")
+def test_an_interrupt_at_any_point_leaves_no_engine_current():
+    """Neither as the block begins, nor as it ends, nor twice as it ends."""
+    before = current.maybe_engine()
+    with told_to_nobody(), cs.Engine(workers=1) as outer, cs.Engine(workers=1) as engine:
+        counter = Interrupter(0)
+        with counter, cs.use(engine):
+            pass
+        assert counter.count
+        for n in range(1, counter.count + 1):
+            for again in (None, 1, 2):
+                with cs.use(outer):
+                    with suppress(KeyboardInterrupt), Interrupter(n, again), cs.use(engine):
+                        pass
+                    assert cs.engine() is outer, f"struck at {n}, and at {again}"
+    assert current.maybe_engine() is before

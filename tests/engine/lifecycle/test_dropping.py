@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 
 import pytest
@@ -10,6 +11,7 @@ from helpers.concurrency.thread_crew import held_by
 from helpers.repository.subprocesses import run_program
 
 import cudasync as cs
+from cudasync.engine.log.combiner import COMBINER
 
 PATIENCE_S = 20.0
 # More ops than a worker plans ahead, or runs between two checks.
@@ -80,6 +82,51 @@ def test_a_device_op_behind_a_host_op_is_dropped():
     with pytest.raises(cs.OpError):
         late.wait(0)
     assert not issued
+
+
+@pytest.mark.parametrize("case", ["reads", "overwrites", "reads a failed op's data"])
+@pytest.mark.parametrize("kind", ["host", "device", "block", "alone"])
+def test_a_launch_of_a_graph_is_dropped_as_a_whole(kind, case, monkeypatch):
+    """No step of it runs, and no thread of the engine ends by an error."""
+    died, ran = [], []
+    monkeypatch.setattr(sys, "unraisablehook", died.append)
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    engine = cs.Engine(workers=1)
+    x, y, began, dropped = cs.Var("x"), cs.Var("y"), threading.Event(), threading.Event()
+    reads = [] if case == "overwrites" else [x]
+    with cs.use(engine), cs.graph() as g:
+        push = cs.engine().push
+        if kind == "host":
+            push(lambda: ran.append(1), reads=reads, writes=[x])
+            push(lambda: ran.append(2), writes=[y])
+        elif kind == "device":
+            push(lambda stream: None, reads=reads, writes=[x], device=0)
+            push(lambda stream: None, writes=[y], device=0)
+        elif kind == "block":
+            with g.repeat(2):
+                push(lambda: ran.append(1), reads=reads, writes=[x])
+        else:
+            push(lambda: ran.append(1), reads=reads, writes=[x], priority=1)
+    with cs.use(engine):
+        executable = g.instantiate()
+
+    def first() -> None:
+        began.set()
+        assert dropped.wait(PATIENCE_S)
+        if "failed" in case:
+            raise ValueError("planned")
+
+    engine.push(first, writes=[x])
+    assert began.wait(PATIENCE_S)
+    with cs.use(engine):
+        launches = [executable.launch() for _ in range(3)]
+    # Some of the ops are planned and wait, others are still in the log.
+    COMBINER.plan(launches[1])
+    set_once_dropped(engine, dropped)
+    with pytest.raises(KeyboardInterrupt):
+        leave_by(KeyboardInterrupt(), engine)
+    assert all(isinstance(op.exception(PATIENCE_S), cs.OpError) for op in launches)
+    assert (ran, died) == ([], [])
 
 
 def test_left_by_another_exception_it_waits_for_all():

@@ -218,3 +218,70 @@ os._exit(3)
 """
     )
     assert (code, printed) == (3, "")
+
+
+INTERRUPTED = """
+engine, held, has_begun = cs.engine(), threading.Event(), threading.Event()
+def hold():
+    has_begun.set()
+    held.wait(PATIENCE_S)
+def interrupt_at_the_end():
+    # The main thread waits for the engine, behind the end of the program.
+    main.join(PATIENCE_S)
+    while not (frame := sys._current_frames().get(main.ident)) or not is_leaving(frame):
+        threading.Event().wait(1e-3)
+    signal.pthread_kill(main.ident, signal.SIGINT)
+    while not engine._is_dropped:
+        threading.Event().wait(1e-3)
+    held.set()
+def is_leaving(frame):
+    while frame is not None:
+        if frame.f_code.co_name == "wait_looking":
+            return True
+        frame = frame.f_back
+    return False
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cs.engine().push(hold, writes=[x], name="held")
+has_begun.wait(PATIENCE_S)
+threading.Thread(target=interrupt_at_the_end, daemon=True).start()
+"""
+LEFT = {
+    "ops": "cs.engine().push(print, reads=[x], writes=[x])",
+    "launches of graphs": """
+with cs.graph() as g:
+    cs.engine().push(print, writes=[x])
+    cs.engine().push(print, reads=[x], writes=[y])
+exe = g.instantiate()
+for _ in range(3):
+    exe.launch()
+""",
+}
+
+
+@pytest.mark.parametrize("left", LEFT)
+@pytest.mark.parametrize("ending", ["", "sys.exit(7)"])
+def test_ctrl_c_at_exit_with_work_left_is_told_by_the_status(left, ending):
+    code, printed = run_program(PREPARE + INTERRUPTED + LEFT[left] + f"\n{ending}")
+    assert code == 120, printed
+    (line,) = printed.splitlines()
+    assert line.startswith("cudasync: left by Ctrl-C: ")
+    assert "not begun" in line
+
+
+def test_functions_at_exit_may_flush_stderr_behind_ctrl_c():
+    """Only the end of the interpreter finds that it has failed."""
+    flush = """
+import atexit, logging
+def last():
+    logging.getLogger().error("last words")
+    print("flushed", file=sys.stderr, flush=True)
+# Functions at exit run in the reverse order.
+atexit.unregister(fork_and_exit._close_all)
+atexit.register(last)
+atexit.register(fork_and_exit._close_all)
+"""
+    code, printed = run_program(
+        "from cudasync.engine.lifecycle import fork_and_exit\n" + PREPARE + INTERRUPTED + flush
+    )
+    assert code == 120, printed
+    assert printed.splitlines()[-2:] == ["last words", "flushed"]

@@ -190,7 +190,8 @@ sys.stderr = Told()
         CUDASYNC_DEVICE="soft",
         CUDASYNC_SOFTGPU_BUDGET=budget,
     )
-    assert code == 0, printed
+    # Python's status for an error in the clean-up.
+    assert code == 120, printed
     first, second = told(printed)
     assert "op 'endless', pushed at" in first
     assert first.endswith("waiting for it; Ctrl-C ends the wait")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
 from cudasync.engine.hazards.damage import Damage
-from cudasync.graph.control import Cond, Repeat, WhileLoop, accesses
+from cudasync.graph.control import Cond, Repeat, WhileLoop, accesses, execution
 from cudasync.graph.control.execution import Run
 from cudasync.graph.control.flag import Flag
 
@@ -107,6 +107,10 @@ def _no_doubt(self, flag):
     return flag.read() and not self.damage.touches(*flag.region)
 
 
+def _exits(error):
+    return not isinstance(error, Exception)
+
+
 PLANTED = {
     "a loop asks behind its round": (WhileLoop, "turns", _one_more, False),
     "the else branch is never done": (Cond, "turns", _never_else, False),
@@ -114,6 +118,7 @@ PLANTED = {
     "repeat once": (Repeat, "turns", _once, False),
     "a block tells nothing of what is inside": (accesses, "decided", _nothing_inside, False),
     "a flag that is wrong is taken for right": (Run, "_ask", _no_doubt, True),
+    "an exit ends the block": (execution, "is_of_thread", _exits, True),
 }
 
 

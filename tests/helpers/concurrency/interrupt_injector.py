@@ -3,21 +3,28 @@
 CPython delivers a signal to the main thread only at the start of a function, at a backward jump,
 and after a call that is not inlined. So a claim and the instruction that records it are
 indivisible. These places are the points. They are counted in the engine, `atomic.py`, the arrays,
-and the parts of the standard library that these call. The driver is not counted, because its calls
-are one instruction on a real GPU.
+the graphs, and the parts of the standard library that these call. The driver is not counted,
+because its calls are one instruction on a real GPU.
+
+A second Ctrl-C strikes the handlers of the first. CPython ends the tracing with the first exception
+of a tracer, so a profiler strikes then: at the start of a function, or after a call of C. No
+handler jumps back without a call.
 """
 
 from __future__ import annotations
 
 import dis
+import inspect
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
 from helpers.repository.checkout import PACKAGE
 
-_OURS = tuple(f"{PACKAGE}/{part}" for part in ("engine/", "atomic.py", "array/"))
+_OURS = tuple(f"{PACKAGE}/{part}" for part in ("engine/", "atomic.py", "array/", "graph/"))
 _DRIVER = f"{PACKAGE}/softgpu/"
 _LIBRARY = ("threading.py", "contextlib.py", "weakref.py", "heapq.py", "queue.py", "functools.py")
 
@@ -32,17 +39,23 @@ _RESUME = dis.opmap["RESUME"]
 
 class Interrupter:
     """`with Interrupter(at=n):` raises KeyboardInterrupt at the n-th point. `count` is the number
-    of points passed, `place` is where it struck. With `at=0` it only counts."""
+    of points passed, `place` is where it struck. With `at=0` it only counts.
 
-    def __init__(self, at: int) -> None:
+    With `again=m` it strikes once more, at the m-th point after that; `passed_again` is the number
+    of these points passed. With `again=0` it only counts them.
+    """
+
+    def __init__(self, at: int, again: int | None = None) -> None:
         self.at = at
-        self.count = 0
+        self.again = again
+        self.count = self.passed_again = 0
         self.place = ""
-        # The reference is kept because CPython 3.11 may call a tracer that nobody refers to any
+        # The references are kept because CPython 3.11 may call a tracer that nobody refers to any
         # more. On entering a function it makes the frame object, and for that it may collect
         # garbage. The interrupt then comes in a finaliser, which ends the tracing. Later versions
         # collect garbage elsewhere.
         self._trace = self._called
+        self._profile = self._strike_again
         # The last opcode of each frame, and the frames that have called a Python function since.
         self._last: dict[FrameType, int] = {}
         self._inlined: set[FrameType] = set()
@@ -58,6 +71,7 @@ class Interrupter:
         trace: TracebackType | None,
     ) -> None:
         sys.settrace(None)
+        sys.setprofile(None)
         self._last.clear()
         self._inlined.clear()
 
@@ -82,8 +96,20 @@ class Interrupter:
                 self.count += 1
                 if self.count == self.at:
                     self.place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                    if self.again is not None:
+                        sys.setprofile(self._profile)
                     raise KeyboardInterrupt
         return self._step
+
+    def _strike_again(self, frame: FrameType, event: str, argument: object) -> None:
+        # A profiler that raises as an exception is thrown into a generator ends the generator
+        # without its `finally`, as no signal does.
+        is_start = event == "call" and not frame.f_code.co_flags & inspect.CO_GENERATOR
+        if (is_start or event == "c_return") and _counts(frame):
+            self.passed_again += 1
+            if self.passed_again == self.again:
+                self.place += f", {frame.f_code.co_filename}:{frame.f_lineno}"
+                raise KeyboardInterrupt
 
     def _is_delivered(self, frame: FrameType, before: int | None) -> bool:
         """True if a signal could arrive after the instruction `before`."""
@@ -92,6 +118,18 @@ class Interrupter:
             self._inlined.discard(frame)
             return not is_inlined
         return before in _JUMPS_BACK or before == _RESUME
+
+
+@contextmanager
+def told_to_nobody() -> Iterator[None]:
+    """Around interrupts in a test's own process. One may come in a finaliser, where nobody can
+    handle it, and CPython reports it."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
 
 
 class Timer:

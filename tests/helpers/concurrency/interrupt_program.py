@@ -2,8 +2,10 @@
 
     python -m helpers.concurrency.interrupt_program SCENE [--sample N | --at N ...]
     python -m helpers.concurrency.interrupt_program SCENE --timer TRIES
+    python -m helpers.concurrency.interrupt_program SCENE --pairs [--sample N | --at N --again M]
 
 Without `--sample` and `--at` every n is tried; with `--timer` a signal comes after random times.
+With `--pairs`, a second Ctrl-C comes at each later point at which the first is handled.
 The program prints a line for each failure, which replays it, and exits with 1 if there was one. A
 call that hangs ends the program with exit code 3 and the stacks.
 """
@@ -16,12 +18,15 @@ import random
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 
+from helpers.concurrency.interrupt_ground import KERNELS, Ground
 from helpers.concurrency.interrupt_injector import Interrupter, Timer
-from helpers.concurrency.interrupt_scenes import KERNELS, SCENES, Ground
+from helpers.concurrency.interrupt_scenes import SCENES
 from helpers.concurrency.thread_crew import stacks
 
 import cudasync as cs
+from cudasync.engine.host import awaited_pool
 
 HANG_S = 15.0
 
@@ -73,7 +78,7 @@ def attempt(scene: str, kernel: cs.Kernel, interrupter: Interrupter | Timer) -> 
             act()
     except KeyboardInterrupt:
         got_through = True
-    ground.check()
+    ground.check(is_pair=getattr(interrupter, "again", None) is not None)
     if interrupter.place and not got_through and not lost:
         raise AssertionError("the interrupt was swallowed")
 
@@ -106,6 +111,25 @@ class Tries:
         for n in chosen:
             self.play(scene, Interrupter(n), f"{scene} --at {n}")
 
+    def at_pairs(self, scene: str, sample: int | None, at: list[int], again: int) -> None:
+        for _ in range(2):
+            counter = Interrupter(0)
+            self.play(scene, counter, f"{scene} uninterrupted")
+        firsts = at or list(range(1, counter.count + 1))
+        if sample is not None:
+            firsts = sorted(random.sample(firsts, min(sample, len(firsts))))
+        for n in firsts:
+            counter = Interrupter(n, 0)
+            self.play(scene, counter, f"{scene} --pairs --at {n} --again 0")
+            seconds: Sequence[int] = range(1, counter.passed_again + 1)
+            if again:
+                seconds = range(again, again + 1)
+            elif sample is not None:
+                seconds = sorted(random.sample(seconds, min(2, len(seconds))))
+            for m in seconds:
+                replay = f"{scene} --pairs --at {n} --again {m}"
+                self.play(scene, Interrupter(n, m), replay)
+
     def at_times(self, scene: str, tries: int) -> None:
         for _ in range(tries):
             # From a microsecond to some milliseconds; each magnitude is equally likely.
@@ -119,12 +143,18 @@ def main() -> int:
     parser.add_argument("--sample", type=int)
     parser.add_argument("--at", type=int, nargs="+", default=[])
     parser.add_argument("--timer", type=int)
+    parser.add_argument("--pairs", action="store_true")
+    parser.add_argument("--again", type=int, default=0)
     options = parser.parse_args()
     sys.unraisablehook = tell
+    # However slow a traced push is, its wait counts as soon.
+    awaited_pool.SOON_S = float("inf")
     tries = Tries()
     for scene in SCENES if options.scene == "all" else [options.scene]:
         if options.timer is not None:
             tries.at_times(scene, options.timer)
+        elif options.pairs:
+            tries.at_pairs(scene, options.sample, options.at, options.again)
         else:
             tries.at_points(scene, options.sample, options.at)
     return 1 if tries.failures else 0

@@ -1,119 +1,21 @@
-"""Scenes in which Ctrl-C comes, and the check that the engine is intact afterwards.
-
-A scene prepares a `Ground` and returns the call to interrupt. Afterwards every op must finish if
-its push returned, and must have run once unless it carries the interrupt. The engine must take and
-finish new work on all of its workers, and close.
-"""
+"""Scenes in which Ctrl-C comes: each prepares a `Ground`, and returns the call to interrupt."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from helpers.concurrency.freeze_scenarios import launched_by_its_waiter
+from helpers.concurrency.interrupt_ground import SEGMENT, Ground
 
 import cudasync as cs
-from cudasync.testing import Latch
-
-PATIENCE_S = 8.0
-WORKERS = 2
-STREAMS = 4
-# The name of an op whose function returns None.
-SEGMENT = "segment"
-KERNELS = Path(__file__).parents[1] / "kernels.ptx"
+from cudasync.engine.host import awaited_pool
+from cudasync.engine.host.additional_pools import with_pool
 
 Act = Callable[[], object]
-
-
-class Ground:
-    """An engine, two variables, and the ops that were pushed through `push` here."""
-
-    def __init__(self, kernel: cs.Kernel) -> None:
-        self.device = cs.Device(0)
-        self.kernel = kernel
-        self.engine = cs.Engine(workers=WORKERS, max_in_flight=5)
-        self.x, self.y = cs.Var("x"), cs.Var("y")
-        self.gate = threading.Event()
-        self.latch = Latch(self.device)
-        self.ops: dict[str, cs.Op] = {}
-        self.ran: list[str] = []
-
-    def run(self, name: str, stream: cs.Stream | None = None) -> str:
-        self.ran.append(name)
-        return name
-
-    def push(self, name: str, **options: Any) -> cs.Op:
-        op = self.engine.push(partial(self.run, name), name=name, **options)
-        self.ops[name] = op
-        return op
-
-    def hold(self, **options: Any) -> None:
-        """Push an op that ends after the interrupt."""
-        self.engine.push(lambda: self.gate.wait(PATIENCE_S), name="held", **options)
-
-    def hold_stream(self, **options: Any) -> None:
-        self.engine.push(self.latch.hold, name="held", device=self.device, **options)
-
-    def check(self) -> None:
-        self.gate.set()
-        self.latch.release()
-        roots = set()
-        for name, op in self.ops.items():
-            error = op.exception(PATIENCE_S)
-            if error is None:
-                result = None if name == SEGMENT else name
-                assert op.result() == result, f"{name} returned {op.result()!r}"
-                assert name in self.ran, f"{name} never ran"
-            else:
-                assert isinstance(error.cause, KeyboardInterrupt), f"{name}: {error.cause!r}"
-                roots.add(error.op)
-        assert len(roots) <= 1, f"one interrupt ended {roots}"
-        assert len(self.ran) == len(set(self.ran)), f"ran twice: {self.ran}"
-        with suppress(cs.ClosedError):
-            self.check_new_work()
-        self.check_streams()
-        self.engine.close()
-        assert self.engine.is_closed
-
-    def check_new_work(self) -> None:
-        engine, x, y = self.engine, self.x, self.y
-        with suppress(cs.OpError):
-            engine.waitall(PATIENCE_S)
-        engine.clear_errors()
-        engine.waitall(PATIENCE_S)
-        order: list[str] = []
-        engine.push(lambda: order.append("write"), reads=[x, y], writes=[x])
-        engine.push(
-            lambda stream: order.append("device"), reads=[x], writes=[y], device=self.device
-        )
-        engine.push(lambda: order.append("read"), reads=[x, y]).wait(PATIENCE_S)
-        assert order == ["write", "device", "read"], order
-        together = threading.Barrier(WORKERS)
-        meet = [engine.push(lambda: together.wait(PATIENCE_S)) for _ in range(WORKERS)]
-        for op in meet:
-            op.wait(PATIENCE_S)
-        # More ops than may be in flight: no finished op may still be counted.
-        for _ in range(12):
-            last = engine.push(lambda: None, writes=[x])
-        last.wait(PATIENCE_S)
-        engine.waitall(PATIENCE_S)
-
-    def check_streams(self, patience_s: float = PATIENCE_S) -> None:
-        """No thread issues any more, so each stream is free for the next op. No stream replaces a
-        lost one: there are fewer threads than streams."""
-        for device in self.engine._issuer.devices.values():  # type: ignore[union-attr]
-            until = time.monotonic() + patience_s
-            # The thread that issued the last op may still be cleaning up.
-            while (taken := device.taken) and time.monotonic() < until:
-                threading.Event().wait(1e-3)
-            assert not taken, f"nobody gave back {taken}"
-            assert len(device.compute.timelines) <= STREAMS, device.compute.timelines
 
 
 def push_ready(ground: Ground) -> Act:
@@ -132,6 +34,7 @@ def push_device(ground: Ground) -> Act:
 
 def push_device_behind_host(ground: Ground) -> Act:
     ground.hold(writes=[ground.x])
+    ground.behind.add("new")
     return lambda: ground.push("new", reads=[ground.x], writes=[ground.y], device=ground.device)
 
 
@@ -141,8 +44,16 @@ def push_device_behind_devices(ground: Ground) -> Act:
     return lambda: ground.push("new", writes=[ground.x, ground.y], device=ground.device)
 
 
+def push_device_that_must_wait(ground: Ground) -> Act:
+    """The op follows the last op of one stream, and waits for the held op of another stream."""
+    ground.hold_stream(writes=[ground.x])
+    ground.push("followed", writes=[ground.y], device=ground.device)
+    return lambda: ground.push("new", writes=[ground.x, ground.y], device=ground.device)
+
+
 def push_host_behind_device(ground: Ground) -> Act:
     ground.hold_stream(writes=[ground.x])
+    ground.behind.add("new")
     return lambda: ground.push("new", reads=[ground.x], writes=[ground.y])
 
 
@@ -264,9 +175,7 @@ def compute_on_arrays(ground: Ground) -> Act:
 
 def launch(ground: Ground) -> Act:
     """Launches on the fast path, which an engine with a limit does not take."""
-    ground.engine.close()
-    ground.engine = cs.Engine(workers=WORKERS)
-    with cs.use(ground.engine):
+    with cs.use(ground.replace_engine()):
         x, y = cs.zeros(8, np.int32), cs.zeros(8, np.int32)
     # One launch for any stream, one for the first one's stream, and the second one again, without
     # memory operations in between.
@@ -286,8 +195,7 @@ def launch(ground: Ground) -> Act:
 
 def run_as_waiter(ground: Ground) -> Act:
     """A launch of a short segment of a graph, which the waiting thread runs itself."""
-    ground.engine.close()
-    ground.engine = cs.Engine(workers=WORKERS)
+    ground.replace_engine()
     again = launched_by_its_waiter(ground.engine, lambda: ground.ran.append(SEGMENT), ground.x)
     ground.ran.clear()
 
@@ -298,6 +206,104 @@ def run_as_waiter(ground: Ground) -> Act:
     return launch_and_wait
 
 
+def run_awaited_as_waiter(ground: Ground) -> Act:
+    """Two ops of an `AwaitedPool`, which the waiting thread takes and runs if it is the first."""
+    engine = ground.replace_engine()
+    with_pool(engine, "own", 1, awaited_pool.AwaitedPool)
+
+    def push(name: str) -> cs.Op:
+        fn = partial(ground.run, name)
+        op = awaited_pool.push(engine, fn, "own", writes=[ground.x], name=name)
+        ground.ops[name] = op
+        return op
+
+    for number in range(3):
+        push(f"before {number}").wait()
+    push("first")
+    return push("second").wait
+
+
+def run_failing_segment_as_waiter(ground: Ground) -> Act:
+    """The same, with a node that fails: the waiting thread runs those that do not need it."""
+    engine = ground.replace_engine()
+    threads: list[int] = []
+    with cs.use(engine), cs.graph() as g:
+        cs.engine().push(lambda: threads.append(threading.get_ident()))
+        for name in "abc":
+            ground.node(name, fails=name == "a")
+    with cs.use(engine):
+        executable = g.instantiate()
+        while threading.get_ident() not in threads:
+            executable.launch().wait()
+    ground.begin()
+
+    def launch_and_wait() -> None:
+        with cs.use(engine), suppress(cs.OpError):
+            executable.launch().wait()
+
+    return launch_and_wait
+
+
+def push_serially(ground: Ground) -> Act:
+    ground.replace_engine("serial")
+
+    def push() -> None:
+        ground.push("host", writes=[ground.x])
+        ground.push("device", reads=[ground.x], writes=[ground.y], device=ground.device)
+        ground.engine.waitall()
+
+    return push
+
+
+def launch_serially(ground: Ground) -> Act:
+    """A segment and a block, each with a node that fails."""
+    engine = ground.replace_engine("serial")
+    with cs.use(engine), cs.graph() as g:
+        for name in "abc":
+            ground.node(name, fails=name == "b")
+        with g.repeat(1):
+            for name in "def":
+                ground.node(name, fails=name == "e")
+    executable = g.instantiate()
+    ground.begin()
+
+    def launch() -> None:
+        with cs.use(engine), suppress(cs.OpError):
+            executable.launch().wait()
+
+    return launch
+
+
+def launch_with_poisoned_input(ground: Ground) -> Act:
+    """A device segment launches those of its nodes that do not need failed data."""
+    engine = ground.replace_engine()
+    with cs.use(engine):
+        lost, kept = cs.zeros(8, np.int32), cs.zeros(8, np.int32)
+        with cs.graph() as g:
+            lost += 1
+            kept += 1
+        executable = g.instantiate(without=("fusion",))
+        poison = cs.engine().push(lambda: 1 / 0, writes=[lost])
+        poison.exception()
+        # Now its graph is kept.
+        executable.launch()
+        with suppress(cs.OpError):
+            engine.waitall()
+
+    def claim() -> None:
+        # The interrupted launch may have been pushed or not.
+        with cs.use(ground.engine):
+            assert kept.numpy().tolist() in ([1] * 8, [2] * 8)
+
+    def launch_and_read() -> None:
+        with cs.use(engine):
+            executable.launch()
+            kept.numpy()
+
+    ground.claims.append(claim)
+    return launch_and_read
+
+
 SCENES: dict[str, Callable[[Ground], Act]] = {
     scene.__name__: scene
     for scene in (
@@ -306,6 +312,7 @@ SCENES: dict[str, Callable[[Ground], Act]] = {
         push_device,
         push_device_behind_host,
         push_device_behind_devices,
+        push_device_that_must_wait,
         push_host_behind_device,
         push_against_back_pressure,
         push_batch,
@@ -324,5 +331,10 @@ SCENES: dict[str, Callable[[Ground], Act]] = {
         compute_on_arrays,
         launch,
         run_as_waiter,
+        run_awaited_as_waiter,
+        run_failing_segment_as_waiter,
+        push_serially,
+        launch_serially,
+        launch_with_poisoned_input,
     )
 }

@@ -34,6 +34,10 @@ class Planned(Exception):
     """The exception of a step that fails."""
 
 
+class PlannedExit(BaseException):
+    """The exception of a host function that fails like `sys.exit`, a cancelled task or Ctrl-C."""
+
+
 def function_of(run: Runner, id_: str, step: Step):
     """The function of this step's op. It refers to no more objects than it needs."""
     match step:
@@ -70,13 +74,15 @@ def function_of(run: Runner, id_: str, step: Step):
                 cs.empty(1 << 50, np.uint8)
         case Fail(target, _, is_late):
             x = run.numbers(target)
+            # On the caller's thread it would end the program, as it should.
+            may_exit = run.engine.mode != "serial" and id_[-1] in "13579"
 
             def function(stream: cs.Stream | None = None) -> None:
                 if is_late and stream is not None:
                     cs.memset_async(x, 0, stream=stream)
                 elif is_late:
                     x[:] = 0
-                raise Planned(id_)
+                raise PlannedExit(id_) if may_exit and stream is None else Planned(id_)
         case Direct(target, source):
             x, y = run.numbers(target), run.view(source)
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from helpers.engine_programs.op_functions import PATIENCE_S
+from helpers.engine_programs.op_functions import PATIENCE_S, PlannedExit
 from helpers.engine_programs.runner import open_engine
 from hypothesis import strategies as st
 
@@ -228,7 +228,9 @@ class _Graph:
                 x += self.arrays[step.value]
                 x %= 1000
             case "fail":
-                cs.engine().push(_fail, writes=x, name="fail")
+                # Two kinds of exceptions, without a further choice.
+                fail = _fail if step.target == "h0" else _exit
+                cs.engine().push(fail, writes=x, name="fail")
             case "draw":
                 x[...] = self.rng.integers(MOST, shape=x.shape, dtype=np.int32, device=x.device)
             case "note":
@@ -266,6 +268,10 @@ def _view(x: Any) -> Any:
 
 def _fail() -> None:
     raise ValueError("planned")
+
+
+def _exit() -> None:
+    raise PlannedExit
 
 
 def control_differences(
