@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
-from helpers.concurrency.thread_crew import quick_switches, together
+from helpers.concurrency.thread_crew import quick_switches
+from helpers.engine_programs.answers import raised, raised_for, result_of
 from helpers.engine_programs.op_functions import PATIENCE_S, function_of
 from helpers.engine_programs.reference_model import Outcome, failed, initial
 from helpers.engine_programs.steps import (
@@ -52,8 +52,6 @@ from cudasync.array.reductions.operation import reduced
 from cudasync.testing import HostLatch
 
 KERNELS = Path(__file__).parent / "programs.ptx"
-# The threads that ask for everything at a program's end.
-ASKING = 2
 _modules: dict[int, cs.Module] = {}
 
 # Operands of the kernels of `Add` and `Total`: the target as operand, the source, the result.
@@ -140,27 +138,10 @@ class Runner:
         self.push_all()
         self.collect()
         first = raised(lambda: self.engine.waitall(PATIENCE_S))
-        blamed = self.ask_all()
+        places = {f"d{i}": array for i, array in enumerate(self.arrays)}
+        blamed = raised_for(self.engine, places | {f"t{i}": t for i, t in enumerate(self.tokens)})
         self.engine.clear_errors()
         return replace(self.outcome(first), blamed=blamed)
-
-    def ask_all(self) -> dict[str, set[object]]:
-        """Wait for each array and token, on several threads at once; return the errors by place.
-
-        Each thread may end the wait of another, which must raise its failure all the same.
-        """
-        places = {f"d{i}": array for i, array in enumerate(self.arrays)}
-        places |= {f"t{i}": token for i, token in enumerate(self.tokens)}
-        found: dict[str, set[object]] = {name: set() for name in places}
-
-        def ask() -> None:
-            with cs.use(self.engine):
-                for name, place in places.items():
-                    found[name].add(raised(partial(place.wait, PATIENCE_S)))
-
-        with quick_switches():
-            together(*[ask] * ASKING)
-        return found
 
     def push_all(self) -> None:
         """Every thread pushes its own steps; errors of all threads are raised."""
@@ -402,17 +383,3 @@ def on_host(thing):
 def place_of_launch(target: cs.Array, source: cs.Array) -> dict[str, cs.Device]:
     """The argument that names a launch's device; empty where the arrays decide."""
     return {} if source.device is target.device else {"device": target.device}
-
-
-def result_of(op: cs.Op) -> object:
-    error = op.exception(PATIENCE_S)
-    return op.result(PATIENCE_S) if error is None else failed(error.op)
-
-
-def raised(wait) -> object:
-    """The failed op that a wait raised, if any."""
-    try:
-        wait()
-    except cs.OpError as error:
-        return failed(error.op)
-    return None
