@@ -349,7 +349,7 @@ def test_a_child_that_is_forked_while_a_thread_compiles_gets_an_error_and_does_n
         + """
 from cudasync.driver.compiler import nvrtc
 from cudasync.driver.compiler.compilation import compile_cuda
-os.environ["CUDASYNC_SOFTGPU_CACHE"] = "off"
+os.environ["CUDASYNC_SOFTGPU_CACHE"] = "0"
 SOURCE = 'extern "C" __global__ void scale(float *x) { x[0] = sinf(x[0]) + NUMBER; }'
 def compile_one(number):
     return compile_cuda(SOURCE.replace("NUMBER", str(number)), architecture=(9, 0)).ptx

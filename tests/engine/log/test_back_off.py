@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from time import sleep
 
 import pytest
 from helpers.concurrency.planner_rig import PROGRAM, Rig, expected, planned
@@ -194,7 +193,7 @@ class Heavy:
 
     def nap(self, seconds: float) -> None:
         self.napped.release()
-        sleep(seconds)
+        self.go_on.wait(seconds)
 
     def plan_beside(self) -> Iterator[None]:
         """Two threads plan, the second once the first is in the entry."""
