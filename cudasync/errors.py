@@ -206,13 +206,20 @@ class OpError(CudasyncError):
     """
 
     def __init__(
-        self, op: str, push_site: str, cause: BaseException, *, suspects: Sequence[str] = ()
+        self,
+        op: str,
+        push_site: str,
+        cause: BaseException,
+        *,
+        suspects: Sequence[str] = (),
+        hint: str = "",
     ) -> None:
         self.op = op
         self.push_site = push_site
         self.cause = cause
         self.suspects = tuple(suspects)
-        super().__init__(_of_an_op(op, push_site, cause, self.suspects))
+        told = _of_an_op(op, push_site, cause, self.suspects)
+        super().__init__(f"{told}; {hint}" if hint else told)
         self.__cause__ = cause
 
 

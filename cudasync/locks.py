@@ -17,18 +17,33 @@ In every Python the same problem exists for `lock.acquire()` before a `try`. Wri
         if lock.is_held_here():
             lock.release()
         raise
+
+A forked child has one thread, and a lock of another thread would stay taken there for ever. So all
+locks but those of the forking thread are free in a child. What such a lock protects may have been
+left in the middle of a change, as by a thread that was interrupted.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import weakref
 from _thread import RLock
+from itertools import count
+
+# The living locks, by number.
+_LOCKS: dict[int, weakref.ref[Lock]] = {}
+_numbers = count()
 
 
 class Lock(RLock):  # type: ignore[misc]  # Final to typeshed alone.
     """A re-entrant lock. No thread holds it outside its `with`, wherever Ctrl-C came."""
 
     __slots__ = ()
+
+    def __init__(self) -> None:
+        number = next(_numbers)
+        _LOCKS[number] = weakref.ref(self, lambda _: _LOCKS.pop(number, None))
 
     # Whether the calling thread holds it.
     is_held_here = RLock._is_owned  # type: ignore[attr-defined]
@@ -43,3 +58,15 @@ class Lock(RLock):  # type: ignore[misc]  # Final to typeshed alone.
                 if self.is_held_here():
                     self.release()
                 raise
+
+
+def _free_all() -> None:
+    """In a forked child: free the locks that threads of the parent had."""
+    for each in list(_LOCKS.values()):
+        lock = each()
+        if lock is not None and not lock.is_held_here():
+            lock._at_fork_reinit()  # type: ignore[attr-defined]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_all)

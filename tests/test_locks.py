@@ -1,4 +1,4 @@
-"""Floor 0: Ctrl-C leaves a lock free, at any point of its `with`."""
+"""Floor 0: Ctrl-C leaves a lock free, at any point of its `with`; and so does a fork."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from threading import RLock
 import pytest
 from helpers.concurrency.thread_crew import PATIENCE_S
 from helpers.repository.checkout import python_files
+from helpers.repository.subprocesses import run_program
 
+from cudasync import locks
 from cudasync.locks import Lock
 
 INTERRUPTS = 500
@@ -92,3 +94,41 @@ def test_the_package_has_no_other_locks():
         if re.search(r"\bthreading\.R?Lock\b|from (threading|_thread) import.*\bR?Lock\b", line)
     ]
     assert others == []
+
+
+FORKS = """
+from cudasync.locks import Lock
+from threading import RLock
+mine, other, held, gate = KIND(), KIND(), threading.Event(), threading.Event()
+def hold():
+    with other:
+        held.set()
+        gate.wait(PATIENCE_S)
+thread = threading.Thread(target=hold)
+thread.start()
+assert held.wait(PATIENCE_S)
+with mine:
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if mine._is_owned() and other.acquire(timeout=0.2) else 3)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+gate.set()
+thread.join()
+with other:
+    os._exit(code)
+"""
+
+
+@pytest.mark.parametrize(("kind", "code"), [("Lock", 0), ("RLock", 3)])
+def test_a_forked_child_finds_the_locks_of_other_threads_free_and_its_own_taken(kind, code):
+    """A lock of Python's is the planted bug."""
+    assert run_program(FORKS.replace("KIND", kind)) == (code, "")
+
+
+def test_a_lock_that_is_gone_is_not_remembered():
+    kept = Lock()
+    before = len(locks._LOCKS)
+    for _ in range(100):
+        Lock()
+    assert len(locks._LOCKS) < before + 100
+    assert kept in [each() for each in locks._LOCKS.values()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cudasync.atomic import Once
 
@@ -73,10 +73,33 @@ def engine() -> Engine:
     return default
 
 
-def forget() -> None:
-    """Forget the engine of the process: the next need makes a new one."""
-    global _default
-    _default = _Default()
+# True in a forked child. Code that the parent began goes on there, and leaves `with` blocks.
+_is_child = False
+
+
+def start_anew() -> None:
+    """In a forked child: forget the engines of the parent, and its ops.
+
+    The calling thread is the only one, also if it was a worker inside an op. A recording that it is
+    in ends.
+    """
+    global _default, _is_child
+    _default, _is_child = _Default(), True
+    found: Any = _current.get()
+    # A recorder stands for the engine outside.
+    while (outside := getattr(found, "outside", None)) is not None:
+        found.end()
+        found = outside
+    _current.set(None)
+    _place.set(None)
+    _here.__init__()  # type: ignore[misc]
+
+
+def _forget_parents() -> None:
+    """In a forked child a block was left: its outer block may be one of the parent's engine."""
+    found = _current.get()
+    if found is not None and found._is_closed:
+        _current.set(None)
 
 
 @contextmanager
@@ -111,6 +134,8 @@ def use(engine: Engine) -> Iterator[Engine]:
             except ValueError:
                 if not is_collected:
                     raise
+        if _is_child:
+            _forget_parents()
 
 
 def enter(engine: Engine) -> Token[Engine | None]:
@@ -128,6 +153,8 @@ def leave(tokens: list[Token[Engine | None]]) -> None:
         with suppress(ValueError):
             _current.reset(token)
             tokens.remove(token)
+            if _is_child:
+                _forget_parents()
             return
     tokens.pop()
 

@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 
 Mode = Literal["async", "serial"]
 _LOG = COMBINER.log
+_TOLD = (
+    "an earlier wait has raised this, and waitall() raises it until clear_errors() is called: call "
+    "it once the failure is dealt with"
+)
 
 
 @unpicklable("make an Engine there")
@@ -180,13 +184,13 @@ class Engine:
     def waitall(self, timeout: float | None = None) -> None:
         """Block until every op pushed so far has finished.
 
-        Raises the `OpError` of the first failure that was not cleared, and TimeoutError after
-        `timeout` seconds.
+        Raises the `OpError` of the first failure that was not cleared, also if an earlier wait has
+        raised it: until `clear_errors()`. Raises TimeoutError after `timeout` seconds.
         """
         self._drain(timeout)
         failure = self._failures.first()
         if failure is not None:
-            raise failure.error()
+            raise failure.error(hint=_TOLD if failure.is_handled else "")
 
     def clear_errors(self) -> None:
         """Wait for all ops, then forget every failure: poisoned data is usable again.

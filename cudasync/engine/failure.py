@@ -25,7 +25,7 @@ def _one() -> list[None]:
     return [None]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Failure:
     """An op's exception, and where that op was pushed."""
 
@@ -53,10 +53,15 @@ class Failure:
         """Drop the frames: later exceptions get them as text."""
         self.cause = frames.without_frames(self.cause)
 
-    def error(self) -> OpError:
+    @property
+    def is_handled(self) -> bool:
+        """True once somebody was told, or is about to be."""
+        return not self._untold
+
+    def error(self, *, hint: str = "") -> OpError:
         """A fresh exception for one waiter; the failure is handled by it."""
         self.handle()
-        return OpError(self.op_name, self.push_site, self.cause, suspects=self.suspects)
+        return OpError(self.op_name, self.push_site, self.cause, suspects=self.suspects, hint=hint)
 
     def handle(self) -> bool:
         """Mark the failure as told, now or soon; True only for the first caller."""

@@ -70,7 +70,9 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
         # A draining worker needs no plan for an op, or for a fence behind everything: planning here
         # would take longer, and delay the worker too.
         is_left = first is not None and (first is op or op.__class__ is Fence)
-        if inside or (COMBINER.unplanned <= FEW and not is_left):
+        is_short = inside or (COMBINER.unplanned <= FEW and not is_left)
+        # A wait with a limit does not wait for a planner.
+        if is_short and not (deadline is not None and COMBINER.is_slow):
             COMBINER.plan(op)
             settle()
         # Before a fence the devices were polled: see `Engine._drain`.
@@ -137,7 +139,7 @@ def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
         unplanned = COMBINER.unplanned
         progress = COMBINER.progress, op._engine._ran
         if progress == seen:
-            if unplanned and nap >= PATIENCE_S:
+            if unplanned and nap >= PATIENCE_S and not COMBINER.is_slow:
                 # Not only up to `op`: its function may wait for an op behind it.
                 COMBINER.plan(most=PIECE)
                 progress = COMBINER.progress, progress[1]

@@ -56,6 +56,10 @@ class Recorder:
         # Programs around the current block, the outermost first.
         self._around: list[tuple[list[Node], Hazards]] = []
 
+    def end(self) -> None:
+        """End the recording: later pushes raise RecordingError."""
+        self._is_closed = self.is_closed = True
+
     @property
     def program(self) -> list[Node]:
         """The nodes so far, outside of any block."""

@@ -58,8 +58,10 @@ class RecordedGraph:
         recorder = self._recorder
         assert recorder is not None
         current.leave([self._token])
-        recorder._is_closed = recorder.is_closed = True
-        if error is None:
+        # A fork inside of the block has ended it already in the child.
+        is_whole = error is None and not recorder.is_closed
+        recorder.end()
+        if is_whole:
             self._nodes = tuple(recorder.nodes)
             self._is_whole = True
 
@@ -156,7 +158,8 @@ class RecordedGraph:
             raise RecordingError(
                 "an unfinished recording cannot be instantiated: leave its `with` block first"
                 if self._recorder is None or not self._recorder.is_closed
-                else "an exception ended the recording, so it is incomplete: record it again"
+                else "an exception, or a fork of this process, ended the recording, so it is "
+                "incomplete: record it again"
             )
 
     def to_dot(self) -> str:

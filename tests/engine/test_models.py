@@ -33,6 +33,7 @@ PLANTED = [key for key, (_, _, model) in MODELS.items() if model.planted]
 HANDSHAKES = {
     "record.of",
     "record.finish",
+    "fences.issue",
     "histories.MADE",
     "histories.let_rest",
     "permits.take",

@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from cudasync.atomic import Roll, Tickets
+from cudasync.engine.hazards.interval_map import Region
 from cudasync.locks import Lock
 
 if TYPE_CHECKING:
@@ -27,10 +28,12 @@ _SWEEP = 256
 class Holding:
     """One allocation of memory, and the state of its end."""
 
-    __slots__ = ("at", "buffer", "code", "free", "whose")
+    __slots__ = ("at", "buffer", "code", "free", "region", "whose")
 
     def __init__(self, buffer: DeviceBuffer, whose: weakref.ref[Allocation], op: Op) -> None:
         self.buffer = buffer
+        # A buffer forgets its address once its free is enqueued.
+        self.region = Region(buffer.ptr, buffer.ptr + buffer.size_bytes)
         self.whose = whose
         # The place of the call that allocated it.
         self.code: CodeType = op._code

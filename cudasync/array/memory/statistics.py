@@ -9,6 +9,8 @@ from cudasync.array.memory.free_lists import empty_pools, idle_allocations, idle
 from cudasync.array.memory.holdings import every_holdings, holdings_of
 from cudasync.driver.device import as_device
 from cudasync.driver.streams.current_streams import current_device
+from cudasync.engine.device.issue import Issuer
+from cudasync.engine.hazards.byte_ranges import Cover
 
 if TYPE_CHECKING:
     from cudasync.array.memory.holdings import Holding
@@ -86,15 +88,25 @@ def allocated() -> list[Allocated]:
 def memory_stats(device: DeviceLike | None = None) -> MemoryStats:
     """The memory of a device that arrays hold now; None for the current device. Does not wait.
 
-    One driver call and a walk through all allocations. Other threads go on meanwhile, so each
-    number is right only by itself.
+    Asks the device for its progress, and walks through all allocations. Other threads go on
+    meanwhile, so each number is right only by itself.
     """
     where = current_device() if device is None else as_device(device)
     sizes = {"in use": 0, "cached": 0, "pending": 0}
     kept = idle_of(where)
     holdings = holdings_of(where)
-    for holding in holdings.all():
-        sizes[state_of(holding, kept)] += holding.buffer.size_bytes
+    # Frees that the device has passed are over, also if no thread has waited for them.
+    frees = [op for each in holdings.all() if (op := each.pending) is not None]
+    for place in {op._pool for op in frees if isinstance(op._pool, Issuer)}:
+        place.look()
+    # The driver may have used freed memory again, in the order of a stream that has not come so far
+    # yet: these bytes count for their latest array.
+    again = Cover()
+    for holding in reversed(holdings.all()):
+        sizes[state_of(holding, kept)] += sum(
+            end - start for start, end in again.without(holding.region)
+        )
+        again.add(holding.region)
     memory = where.memory()
     return MemoryStats(
         device=where.ordinal,

@@ -3,13 +3,18 @@
 Only this file uses its bindings. They open the library at their first call: from the wheel
 nvidia-cuda-nvrtc, or a toolkit. Compilation needs no device, and holds no lock of ours; NVRTC
 supports any number of threads, with one program each.
+
+NVRTC has locks of its own. In a child that was forked while another thread was inside, such a lock
+stays taken for ever: there every call that could need it raises CudasyncError.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+from contextlib import contextmanager
 from functools import cache
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import cuda.bindings
@@ -18,7 +23,38 @@ from cudasync.driver.compiler.diagnostics import compile_error
 from cudasync.errors import CompileError, CudasyncError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+# The calls under way, each with its thread.
+_calls: dict[object, int] = {}
+# True in a child that was forked during a call of another thread.
+_is_stuck = False
+
+
+@contextmanager
+def _inside() -> Iterator[None]:
+    """Around each call that may take a lock of NVRTC, or of the import of its bindings."""
+    if _is_stuck:
+        raise CudasyncError(
+            "this process was forked while another thread compiled CUDA C, so it cannot compile: "
+            "start processes with multiprocessing.get_context('spawn')"
+        )
+    call = object()
+    try:
+        _calls[call] = get_ident()
+        yield
+    finally:
+        _calls.pop(call, None)
+
+
+def _after_fork_in_child() -> None:
+    global _is_stuck
+    _is_stuck = _is_stuck or any(thread != get_ident() for thread in _calls.values())
+    _calls.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def version() -> tuple[int, int]:
@@ -30,8 +66,11 @@ def version() -> tuple[int, int]:
 def _found() -> tuple[Any, tuple[int, int]]:
     """The bindings with their library loaded, and its version; a failure is not remembered."""
     try:
-        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
-        answer = nvrtc.nvrtcVersion()
+        with _inside():
+            nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+            answer = nvrtc.nvrtcVersion()
+    except CudasyncError:
+        raise
     # The type of the error differs between releases: RuntimeError, OSError and others.
     except Exception as error:
         raise CudasyncError(_not_found()) from error
@@ -53,7 +92,9 @@ def architectures() -> tuple[int, ...]:
 
     (nvrtcGetSupportedArchs)
     """
-    code, known = _found()[0].nvrtcGetSupportedArchs()
+    nvrtc, _ = _found()
+    with _inside():
+        code, known = nvrtc.nvrtcGetSupportedArchs()
     if code:
         raise CudasyncError(f"nvrtcGetSupportedArchs: {code.name}")
     return tuple(sorted(known))
@@ -96,6 +137,13 @@ def compile_program(
     Raises CompileError. Blocks for as long as compiling takes, some 20 ms at least.
     """
     nvrtc, _ = _found()
+    with _inside():
+        return _compiled(nvrtc, source, name, options, expressions)
+
+
+def _compiled(
+    nvrtc: Any, source: str, name: str, options: Sequence[str], expressions: Sequence[str]
+) -> tuple[str, Mapping[str, str], str]:
     made = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
     program = _check(made, "nvrtcCreateProgram")
     try:

@@ -39,16 +39,21 @@ LOOKS = 0 if getattr(sys, "_is_gil_enabled", lambda: True)() else 50
 def drain(worker: Worker) -> bool:
     """Drain the log as its combiner for a while, and run unblocked ops.
 
-    True if the worker has planned so far ahead that it may rest for a moment.
+    True if the worker has planned so far ahead that it may rest for a moment, or another thread
+    needs long for an entry.
     """
     pool = worker.pool
     holder = epochs.latest(COMBINER.epoch)
     is_others = holder.owner != get_ident() and (
         (not holder.is_idle and not _is_running(holder)) or is_planned_by(holder.owner, pool)
     )
-    # Another thread is planning; without progress, it is suspended.
-    if is_others and _comes_on(pool.heap):
-        return False
+    if is_others:
+        if COMBINER.is_slow:
+            # A look at short intervals would take the processor, or the GIL, from the planner.
+            return True
+        # Another thread is planning; without progress, it is suspended.
+        if _comes_on(pool.heap):
+            return False
     # It refers to all later epochs.
     del holder
     mine = COMBINER.take()
@@ -119,11 +124,11 @@ def drain(worker: Worker) -> bool:
                             for variable in things:
                                 if variable._histories:
                                     is_clear = False
-                    if not is_clear:
+                    if not is_clear and not op.finished:
                         is_clear = COMBINER.is_clear(op, epoch)
             elif op._pool in places:
                 op.number = base + index
-                is_clear = COMBINER.is_clear(op, epoch)
+                is_clear = not op.finished and COMBINER.is_clear(op, epoch)
             else:
                 is_clear = False
             if is_clear:

@@ -37,7 +37,13 @@ class Permits:
         holders.append(worker)
         # Only requests before this one count, and the append made them visible. A copy: the index
         # is a search, during which others may leave.
-        return len(holders) <= self.size or holders.copy().index(worker) < self.size
+        if len(holders) <= self.size:
+            return True
+        try:
+            return holders.copy().index(worker) < self.size
+        except ValueError:
+            # The request was taken away: the caller came so late that it was taken for suspended.
+            return False
 
     def take_beyond(self, worker: Worker) -> None:
         """Take a permit even if there is none: the thread is inside an op, whose wait is over."""
@@ -48,7 +54,7 @@ class Permits:
         try:
             self.holders.remove(worker)
         except ValueError:
-            # It was taken away: see `WorkerPool.rescue`.
+            # Another thread took it away, and rang: see `WorkerPool.rescue`.
             return False
         if not self.is_refused:
             return False

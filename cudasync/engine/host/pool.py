@@ -198,8 +198,8 @@ class WorkerPool:
         free = [worker for worker in at_hand if not worker.is_in_op]
         visitors = [each for each in self.permits.holders.copy() if each.host is self]
         for visitor in visitors:
-            if not visitor.is_in_op:
-                self.permits.give_back(visitor)
+            if not visitor.is_in_op and self.permits.give_back(visitor):
+                self.ring()
         in_ops = len(at_hand) - len(free) + sum(each.is_in_op for each in visitors)
         if in_ops >= self.size or self.slots.start():
             return
@@ -211,7 +211,8 @@ class WorkerPool:
             self.slots.replace(one)
             # No push may rely on it any more.
             self.states.leave(one)
-            self.permits.give_back(one)
+            if self.permits.give_back(one):
+                self.ring()
         elif not free:
             self.slots.start_again()
 
@@ -292,6 +293,16 @@ class WorkerPool:
         while len(self._ended) < self._started.taken - own and time.monotonic() < deadline:
             self._exits.sleep(0.01)
 
+    def _give_up_place(self, worker: Worker) -> None:
+        """The thread of `worker` ends by an error: another thread may have its place."""
+        host = worker.host
+        if host is not None:
+            # Its own slot is lent.
+            if host.permits.give_back(worker):
+                host.ring()
+        elif not worker.successors:
+            self.slots.lend()
+
     def _main(self, slot: Slot) -> None:
         """The main function of a thread that was started for `slot`."""
         worker = Worker(self)
@@ -305,6 +316,11 @@ class WorkerPool:
         self.workers[worker] = None
         try:
             worker.main()
+        except BaseException:
+            # An error of ours, or no memory is left. The next push, or the watchdog, starts another
+            # worker: not this thread, since an error that repeats must not keep a processor busy.
+            self._give_up_place(worker)
+            raise
         finally:
             WORKERS.pop(worker.ident, None)
             self.workers.pop(worker, None)

@@ -93,9 +93,16 @@ def rest(worker: Worker) -> bool:
         # Only now: earlier pushes are seen here, and later pushes do not rely on this worker.
         COMBINER.log.meet()
         meet(pool.heap)
-        has_work = bool(pool.heap) or (
-            not is_any_awake and COMBINER.unplanned > 0 and not COMBINER.is_left_to_a_waiter
-        )
+        has_work, is_slow = bool(pool.heap), False
+        if (
+            not has_work
+            and not is_any_awake
+            and COMBINER.unplanned > 0
+            and not COMBINER.is_left_to_a_waiter
+        ):
+            # Then a thread that is no worker plans: it may stop behind that entry.
+            is_slow = COMBINER.is_slow
+            has_work = not is_slow
         if has_work and pool.permits.are_left():
             return False
         if worker.is_over():
@@ -103,11 +110,11 @@ def rest(worker: Worker) -> bool:
         watches = state is WATCHING
         if watches:
             seen, since = COMBINER.place, time.monotonic()
-        if pool.bell.sleep(nap if watches else None):
+        if pool.bell.sleep(nap if watches or is_slow else None):
             if (pool.heap or (pool.spread and COMBINER.unplanned)) and pool.permits.are_left():
                 return False
             nap = FIRST_NAP_S
-        elif _is_to_join(pool, seen, since, nap) and pool.permits.are_left():
+        elif watches and _is_to_join(pool, seen, since, nap) and pool.permits.are_left():
             return False
         else:
             nap = min(2 * nap, LONGEST_NAP_S)
@@ -122,7 +129,7 @@ def _is_to_join(pool: WorkerPool, seen: int, since: float, nap: float) -> bool:
         _tell_for_others(pool)
     # A late wake-up means a wait for the GIL: then a second thread does not help its holder.
     is_free = now - since < 2 * nap + LONG_S
-    if not COMBINER.unplanned or not (is_free or place == seen):
+    if not COMBINER.unplanned or not (is_free or place == seen) or COMBINER.is_slow:
         return False
     if is_free:
         pool.spread = SPREAD

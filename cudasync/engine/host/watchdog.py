@@ -156,7 +156,7 @@ def stand_in(pool: WorkerPool) -> None:
         ask(owner)
         del owner
     settle()
-    if pool.heap or COMBINER.unplanned:
+    if pool.heap or (COMBINER.unplanned and not COMBINER.is_slow):
         pool.rescue()
 
 

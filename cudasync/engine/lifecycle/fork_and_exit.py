@@ -140,6 +140,11 @@ def _orphan_all() -> None:
         unfinished += each._registered
         each._registered = {}
         each._failures.disown()
+        if each._serial is None:
+            for pool in list(each._pools.values()):
+                # If a worker forked inside its op, its thread ends behind that op.
+                pool.heap.clear()
+                pool.is_closed = True
     unhandled.disown()
     engines.clear()
     READY.clear()
@@ -149,7 +154,7 @@ def _orphan_all() -> None:
     for op in unfinished:
         if not op.finished:
             _orphan(op, cause)
-    current.forget()
+    current.start_anew()
 
 
 def _orphan(op: Op, cause: ClosedError) -> None:

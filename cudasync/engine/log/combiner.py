@@ -15,9 +15,9 @@ from cudasync.atomic import DONE, SEAL, Log, Segment
 from cudasync.driver.memory.allocations import ALLOCATIONS
 from cudasync.engine.hazards.history import History
 from cudasync.engine.hazards.interval_map import IntervalMap, Region
+from cudasync.engine.log import back_off, planning
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
-from cudasync.engine.log import planning
 from cudasync.engine.log.entries import Adopt, Close, Forget
 from cudasync.engine.log.histories import latest, ranges_of
 from cudasync.engine.log.passing import index_of
@@ -76,6 +76,11 @@ class Combiner:
         """The rough number of planned entries of the log."""
         latest = epochs.latest(self.epoch)
         return latest.segment.base + (latest.done or 0)
+
+    @property
+    def is_slow(self) -> bool:
+        """True if the planner may just need long for an entry: it is not to be superseded."""
+        return back_off.is_slow(epochs.latest(self.epoch))
 
     @property
     def progress(self) -> object:

@@ -58,6 +58,7 @@ class Epoch:
         "predecessor",
         "restarts",
         "segment",
+        "slow_since",
         "started",
         "successor",
     )
@@ -77,6 +78,9 @@ class Epoch:
         # that entry has the index `first`.
         self.restarts = 0
         self.first = -1
+        # The index of an entry with many accesses, and the time when a thread first saw the owner
+        # in it: see `log.back_off`. Any thread writes it.
+        self.slow_since: tuple[int, float] | None = None
         # The number of the epoch that the histories in use belong to.
         self.histories_of = number
         self.predecessor = predecessor
@@ -110,12 +114,13 @@ def latest(epoch: Epoch) -> Epoch:
 
 def succeed(old: Epoch) -> Epoch:
     """Become the successor of the latest epoch. Never waits for another thread's progress, but may
-    nap if an entry is begun again and again: see `log.back_off`."""
+    nap if an entry is long, or begun again and again: see `log.back_off`."""
     while True:
         # `latest`, inlined.
         while old.successor:
             old = old.successor[0]
-        if old.restarts and old.done == old.first == old.started:
+        if old.started == old.done:
+            # It is inside an entry.
             back_off.give_way(old)
             if old.successor:
                 continue

@@ -29,8 +29,12 @@ class _Fences:
 
     def issue(self, op: Op) -> None:
         """End a fence that nothing blocks."""
+        failure = poison(op, nodes.gate_of(op).sources)
+        # Several threads may be here, and the one that ends the fence empties its gate. A thread
+        # that is late finds no source there: so it may set the failure, and never take it away.
+        if failure is not None and op.failure is None:
+            op.failure = failure
         if not op.finished:
-            op.failure = poison(op, nodes.gate_of(op).sources)
             nodes.finish(op)
 
     def query(self, op: Op) -> None:

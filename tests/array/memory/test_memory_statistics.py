@@ -10,6 +10,7 @@ import pytest
 from helpers.arrays.scarce_memory import settle
 from helpers.concurrency.thread_crew import PATIENCE_S, comes_true, engine_of, held_by, together
 from helpers.driver.call_counts import counted_calls
+from helpers.repository.subprocesses import assert_runs_clean
 
 import cudasync as cs
 from cudasync import xp
@@ -182,3 +183,54 @@ def test_a_planted_bug_is_found(owner, name, wrong, test, monkeypatch):
     begin = cs.memory_stats(0)
     with pytest.raises(AssertionError):
         test(begin)
+
+
+# Arrays of a size that fits sixteen times, which live and die behind kernels and held streams.
+SCARCE = """
+import random
+chooser, arrays = random.Random(SEED), []
+engine = cs.Engine(streams=3)
+with engine:
+    for round in range(120):
+        size = chooser.choice([1 << 18, 1 << 20])
+        x = cs.empty(size, np.float32)
+        x += 1
+        arrays.append(x)
+        del x
+        while len(arrays) > 6 or (arrays and chooser.random() < 0.3):
+            arrays.pop(chooser.randrange(len(arrays)))
+        if chooser.random() < 0.2 and arrays:
+            chooser.choice(arrays).wait()
+        s = cs.memory_stats()
+        held = s.in_use_bytes + s.cached_bytes + s.pending_bytes
+        assert held <= s.total_bytes, f"round {round}: {s}"
+        assert sum(x.nbytes for x in arrays) <= s.in_use_bytes, f"round {round}: {s}"
+    arrays.clear()
+    engine.waitall()
+    s = cs.memory_stats()
+    assert s.in_use_bytes == 0, str(s)
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["fifo", "threaded", "seed=3"])
+def test_arrays_never_hold_more_memory_than_the_device_has(scheduler):
+    """The driver uses memory again before a thread has learnt that its free is over."""
+    for seed in range(2):
+        assert_runs_clean(
+            SCARCE.replace("SEED", str(seed)),
+            CUDASYNC_DEVICE="soft",
+            CUDASYNC_SOFTGPU_MEMORY="64",
+            CUDASYNC_SOFTGPU_SCHEDULER=scheduler,
+        )
+
+
+def test_what_the_device_has_freed_is_not_pending_though_nobody_waited(before):
+    with engine_of(workers=1):
+        for _ in range(4):
+            x = cs.zeros(KIB, np.float32)
+            x += 1
+            assert x.numpy()[0] == 1
+            del x
+        cs.empty_cache()
+        # The free of the last one may be under way.
+        assert comes_true(lambda: gained(before) == (0, 0, 0))

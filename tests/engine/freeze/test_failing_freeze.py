@@ -1,9 +1,10 @@
-"""No push overlooks an op's failure in another thread, wherever one of the two is suspended."""
+"""No push and no wait overlooks a failure, wherever a thread is suspended, and then goes on."""
 
 from __future__ import annotations
 
 import os
 import random
+import sys
 import threading
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
 from helpers.engine_programs.runner import kernels
 
 import cudasync as cs
-from cudasync.engine.device import issue
+from cudasync.engine.device import issue, ready
 from cudasync.engine.device.issue import Issuer
+from cudasync.engine.ledger import poison
+from cudasync.engine.log import fences
+from cudasync.engine.log import node as nodes
 
 pytestmark = pytest.mark.usefixtures("tracing_ends", "replaced_soon")
 
@@ -106,30 +110,78 @@ class Scene:
         return f"suspended at {self.freezer.where}: {errors}"
 
 
-def overlooked(run, points):
+class Waits:
+    """Two threads wait for what a failed op wrote. Each may end the fence of the other, and the
+    suspended thread goes on once its fence is over."""
+
+    def __init__(self, at):
+        self.engine = cs.Engine()
+        self.freezer = Freezer(at, is_ending)
+        self.variable = cs.Var("x")
+        assert self.engine.push(fail, writes=[self.variable]).exception(PATIENCE_S) is not None
+        # Then no worker plans the fence, so its waiter does, at bytecodes that are its own.
+        self.engine.close()
+        self.found = {}
+
+    def look(self, who):
+        with cs.use(self.engine):
+            try:
+                self.variable.wait(PATIENCE_S)
+            except cs.OpError as error:
+                self.found[who] = error.cause
+
+    def run(self):
+        def look():
+            with self.freezer:
+                self.look("suspended")
+
+        frozen = threading.Thread(target=look, daemon=True)
+        frozen.start()
+        self.freezer.settle()
+        self.look("other")
+        self.freezer.release()
+        frozen.join(PATIENCE_S)
+        if all(isinstance(self.found.get(who), Failed) for who in ("suspended", "other")):
+            return None
+        return f"suspended at {self.freezer.where}: {self.found}"
+
+
+def fail():
+    raise Failed
+
+
+def is_ending(path: str) -> bool:
+    """True for the files that plan and end a fence."""
+    return path.startswith(str(Path(fences.__file__).parent)) or path == ready.__file__
+
+
+def overlooked(make, run, points):
     """The first finding at one of these bytecodes, or None."""
     for at in points:
-        found = run(Scene(at))
+        found = run(make(at))
         if found:
             return found
     return None
 
 
-def count(run):
+def count(make, run):
     """How many bytecodes the suspended thread runs."""
-    scene = Scene(None)
+    scene = make(None)
     assert run(scene) is None
     return scene.freezer.points
 
 
-@pytest.mark.parametrize("run", [Scene.reader_suspended, Scene.failing_suspended])
-def test_a_failure_is_seen_wherever_a_thread_is_suspended(run, request):
+@pytest.mark.parametrize(
+    ("make", "run"),
+    [(Scene, Scene.reader_suspended), (Scene, Scene.failing_suspended), (Waits, Waits.run)],
+)
+def test_a_failure_is_seen_wherever_a_thread_is_suspended(make, run, request):
     seed = int(os.environ.get("CUDASYNC_FREEZE_SEED", "0")) or int.from_bytes(os.urandom(2))
     print(f"CUDASYNC_FREEZE_SEED={seed}")
-    points = range(1, count(run) + 1)
+    points = range(1, count(make, run) + 1)
     if not request.config.getoption("--run-slow"):
         points = random.Random(seed).sample(points, min(POINTS, len(points)))
-    assert overlooked(run, points) is None
+    assert overlooked(make, run, points) is None
 
 
 def _mends_late(self, op, fn, error, device, timeline):
@@ -139,6 +191,20 @@ def _mends_late(self, op, fn, error, device, timeline):
 
 
 def test_an_op_that_is_issued_before_it_fails_is_overlooked(monkeypatch):
-    points = range(count(Scene.failing_suspended), 0, -1)
+    points = range(count(Scene, Scene.failing_suspended), 0, -1)
     monkeypatch.setattr(Issuer, "_mend", _mends_late)
-    assert overlooked(Scene.failing_suspended, points)
+    assert overlooked(Scene, Scene.failing_suspended, points)
+
+
+def _issues_late(self, op):
+    """The planted bug: a late thread takes the failure away again, since the gate is empty."""
+    if not op.finished:
+        op.failure = poison(op, nodes.gate_of(op).sources)
+        nodes.finish(op)
+
+
+def test_a_fence_that_is_ended_twice_overlooks_a_failure(monkeypatch):
+    monkeypatch.setattr(fences._Fences, "issue", _issues_late)
+    # The planted function is in this file.
+    monkeypatch.setattr(sys.modules[__name__], "is_ending", lambda path: path == __file__)
+    assert overlooked(Waits, Waits.run, range(1, 100))

@@ -96,26 +96,6 @@ y.wait(PATIENCE_S)
 
 
 @pytest.mark.slow
-def test_the_engine_that_is_current_at_the_fork_is_not_used_by_the_child():
-    assert_runs_clean(
-        PREPARE
-        + """
-with engine:
-    engine.push(gate.wait)
-    def child():
-        own = cs.engine()
-        if own is engine:
-            # Then every use of it says what is the matter.
-            refused(own.push, print)
-        else:
-            assert own.push(lambda: 1).result(PATIENCE_S) == 1
-    in_child(child)
-    gate.set()
-"""
-    )
-
-
-@pytest.mark.slow
 def test_a_child_of_an_idle_parent_works_and_ends():
     assert_runs_clean(
         PREPARE
@@ -244,5 +224,160 @@ with engine:
     gate.set()
     assert array.numpy().tolist() == list(range(100))
     cs.zeros(4).wait()
+"""
+    )
+
+
+# `fork_here` forks where it is called. An op's function must not return in the child, and an
+# exception would be the op's.
+PLACES = """
+import traceback
+def fork_here():
+    def run():
+        try:
+            child()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    in_child(run)
+def child():
+    own = cs.engine()
+    assert not own.is_closed and own is not engine
+    assert cs.engine() is own
+    z = cs.Var("z")
+    ops = [own.push(lambda i=i: i, reads=[z], writes=[z]) for i in range(50)]
+    assert [op.result(PATIENCE_S) for op in ops] == list(range(50))
+    with cs.Engine(workers=1) as inner:
+        assert cs.engine() is inner
+        # Else a worker would wait for a permit of the parent's pool.
+        assert inner.push(lambda: inner.push(lambda: 7).result(PATIENCE_S)).result(PATIENCE_S) == 7
+    assert cs.engine() is own
+def callback(engine):
+    called = threading.Event()
+    engine.push(lambda: None).add_done_callback(lambda: (fork_here(), called.set()))
+    assert called.wait(PATIENCE_S)
+def run_by_a_waiter(engine):
+    threads = set()
+    with cs.graph() as g:
+        cs.engine().push(lambda: threads.add(threading.get_ident()), writes=[x])
+    exe = g.instantiate()
+    while threading.get_ident() not in threads:
+        exe.launch().wait()
+    with cs.graph() as g:
+        cs.engine().push(lambda: todo(), writes=[x])
+    exe, todo = g.instantiate(), lambda: None
+    exe.launch().wait()
+    todo = fork_here
+    exe.launch().wait()
+def nested(engine):
+    with engine, cs.use(cs.Engine("serial")), cs.graph() as g:
+        fork_here()
+"""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "engine.push(fork_here).result(PATIENCE_S)",
+        "engine.push(lambda stream: fork_here(), device=0).result(PATIENCE_S)",
+        "callback(engine)",
+        "with engine: run_by_a_waiter(engine)",
+        "with cs.Engine('serial') as engine: engine.push(fork_here)",
+        "with engine: fork_here()",
+        "with cs.use(engine): fork_here()",
+        "nested(engine)",
+    ],
+)
+def test_wherever_a_process_forks_the_child_has_a_working_engine_of_its_own(place):
+    """In an op, a callback, a recording, a `with` block: the thread goes on as the child's only."""
+    assert_runs_clean(PREPARE + PLACES + place)
+
+
+def test_blocks_that_a_child_leaves_lead_to_no_engine_of_the_parent():
+    assert_runs_clean(
+        PREPARE
+        + """
+def leave(child):
+    if child == 0:
+        assert cs.engine() not in (engine, other), "left a block"
+        assert cs.engine().push(lambda: 1).result(PATIENCE_S) == 1
+pids = []
+with engine:
+    with cs.use(other := cs.Engine("serial")):
+        with cs.graph() as g:
+            cs.engine().push(lambda: None)
+            recorder = cs.engine()
+            pids.append(os.fork())
+            leave(pids[-1])
+        leave(pids[-1])
+    leave(pids[-1])
+leave(pids[-1])
+if pids[-1] == 0:
+    # It is the program up to the fork.
+    for call in (g.instantiate, lambda: recorder.push(lambda: None)):
+        assert isinstance(refused(call), cs.RecordingError)
+    sys.exit(5)
+assert os.waitstatus_to_exitcode(os.waitpid(pids[-1], 0)[1]) == 5
+assert len(g) == 1
+g.instantiate()
+other.close()
+"""
+    )
+
+
+def test_a_child_whose_op_returns_ends():
+    """Its thread is a worker without a pool: behind the op it has nothing to do."""
+    assert_runs_clean(
+        PREPARE
+        + """
+def outer():
+    child = os.fork()
+    if child == 0:
+        return None
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert engine.push(outer).result(PATIENCE_S) == 0
+assert engine.push(lambda: "on").result(PATIENCE_S) == "on"
+"""
+    )
+
+
+def test_a_child_that_is_forked_while_a_thread_compiles_gets_an_error_and_does_not_hang():
+    """NVRTC's own locks stay taken in the child."""
+    assert_runs_clean(
+        PREPARE
+        + """
+from cudasync.driver.compiler import nvrtc
+from cudasync.driver.compiler.compilation import compile_cuda
+os.environ["CUDASYNC_SOFTGPU_CACHE"] = "0"
+SOURCE = 'extern "C" __global__ void scale(float *x) { x[0] = sinf(x[0]) + NUMBER; }'
+def compile_one(number):
+    return compile_cuda(SOURCE.replace("NUMBER", str(number)), architecture=(9, 0)).ptx
+def compile_all():
+    number = 0
+    while not is_over.is_set():
+        compile_one(number)
+        number += 1
+def child():
+    try:
+        compile_one(-1)
+    except cs.CudasyncError as error:
+        assert "spawn" in str(error), error
+        sys.exit(0)
+    assert not nvrtc._is_stuck
+is_over = threading.Event()
+thread = threading.Thread(target=compile_all)
+thread.start()
+caught = 0
+while caught < 3:
+    while not nvrtc._calls:
+        pass
+    # It may be over by now.
+    is_caught = bool(nvrtc._calls)
+    in_child(child)
+    caught += is_caught
+is_over.set()
+thread.join()
+assert "scale" in compile_one(-1)
 """
     )

@@ -55,6 +55,43 @@ class PermitsCountedBeforeTheRequest(_Limited):
             return is_left
 
 
+class _TakenAway(Model):
+    """A worker asks for the only permit, and the watchdog takes its request away."""
+
+    block = "permits.take"
+    make: type = Permits
+
+    def __init__(self) -> None:
+        self.permits = self.make(1)
+        self.holder: Any = object()
+        self.late: Any = object()
+        self.permits.take(self.holder)
+
+    def workers(self) -> Workers:
+        return [self.ask, lambda: self.permits.give_back(self.late)]
+
+    def ask(self) -> None:
+        # True only if the request goes at once: as if it went after the answer.
+        self.permits.take(self.late)
+        self.permits.give_back(self.late)
+
+    def holds(self) -> bool:
+        return self.permits.holders == [self.holder]
+
+
+class ARequestThatIsTakenAwayIsNoError(_TakenAway):
+    pass
+
+
+class RequestThatIsTakenForPresent(_TakenAway):
+    planted = "look for the request, which must be there: whoever took it away ends the worker"
+
+    class make(Permits):
+        def take(self, worker: Any) -> bool:
+            self.holders.append(worker)
+            return len(self.holders) <= self.size or self.holders.index(worker) < self.size
+
+
 class _Refused(Model):
     """One holds the only permit, and gives it back while another is about to sleep."""
 

@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from helpers.concurrency.model_checking import Model
 from helpers.concurrency.planner_rig import Rig
 
+from cudasync.engine.failure import Failure
+from cudasync.engine.ledger import poison
+from cudasync.engine.log import fences
 from cudasync.engine.log import node as nodes
-from cudasync.engine.log.node import Node
+from cudasync.engine.log.node import JoinGate, Node
 from cudasync.engine.op import Op
 
 Workers = Sequence[Callable[[], object]]
@@ -199,3 +202,43 @@ class CallbackThatLooksFirst(_Calling):
             self.calls.append(1)
         else:
             record.callbacks.append(lambda: self.calls.append(1))
+
+
+class _EndingFence(Model):
+    """Two threads end a fence behind an op that has failed."""
+
+    block = "fences.issue"
+
+    def __init__(self) -> None:
+        self.rig = Rig()
+        failed = self.rig.make("a", ">x")
+        failed.failure = Failure(1, "a", "here:1", ValueError())
+        nodes.finish(failed)
+        self.fence = self.rig.make("fence", "x>")
+        nodes.of(self.fence).gates.append(JoinGate(self.fence, {}, (failed,)))
+
+    def workers(self) -> Workers:
+        return [self.end, self.end]
+
+    def end(self) -> None:
+        fences._FENCES.issue(self.fence)
+        assert self.fence.is_poisoned, "it is over, and a waiter would raise nothing"
+
+    def holds(self) -> bool:
+        return self.fence.finished and self.fence.is_poisoned
+
+
+class AFenceThatTwoThreadsEndKeepsItsFailure(_EndingFence):
+    pass
+
+
+class FenceWhoseFailureIsTakenAway(_EndingFence):
+    planted = "look at the emptied gate of a fence that is over, and store that nothing failed"
+
+    def end(self) -> None:
+        if not self.fence.finished:
+            gate = nodes.gate_of(self.fence)
+            self.fence.failure = poison(self.fence, gate.sources)
+            # What matters of `nodes.finish`: fewer steps have fewer orders.
+            self.fence.finished = True
+            gate.let_go()

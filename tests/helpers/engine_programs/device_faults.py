@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from helpers.engine_programs.answers import raised
 from helpers.engine_programs.judge import compare, reset_devices
 from helpers.engine_programs.reference_model import Model
-from helpers.engine_programs.runner import Run, Runner, open_engine, raised
+from helpers.engine_programs.runner import Run, Runner, open_engine
 from helpers.engine_programs.steps import (
     LENGTH,
     Nest,

@@ -65,11 +65,11 @@ def unequal(expected: Outcome, seen: Outcome) -> list[str]:
         for index, (wanted, got) in enumerate(pairs):
             if wanted != got:
                 found.append(f"{name} {index} is\n    {got}, not\n    {wanted}")
-    for name in ("results", "ran"):
+    for name in ("results", "ran", "blamed"):
         wanted, got = getattr(expected, name), getattr(seen, name)
         for id_ in sorted(wanted.keys() | got.keys()):
             if wanted.get(id_) != got.get(id_):
-                found.append(f"{name} of step {id_}: {got.get(id_)}, not {wanted.get(id_)}")
+                found.append(f"{name} of {id_}: {got.get(id_)}, not {wanted.get(id_)}")
     if expected.first != seen.first:
         found.append(f"waitall raised {seen.first}, not {expected.first}")
     return found

@@ -79,6 +79,8 @@ class Outcome:
     ran: dict[str, int] = field(default_factory=dict)
     # The error of the last waitall().
     first: object = None
+    # By array and token: the errors of waits for it, once the program has ended.
+    blamed: dict[str, set[object]] = field(default_factory=dict)
 
 
 class Model:
@@ -120,8 +122,9 @@ class Model:
                 self.results[id_] = [self.results.get(f"{id_}.{i}") for i in range(len(step.inner))]
         device = [a.tolist() for (space, _), a in self.memory.items() if space == "d"]
         host = [a.tolist() for (space, _), a in self.memory.items() if space == "h"]
-        first = self._first()
-        return Outcome(device, host, self.logs, self.versions, self.results, self.ran, first)
+        outcome = Outcome(device, host, self.logs, self.versions, self.results, self.ran)
+        outcome.first, outcome.blamed = self._first(), self._blamed()
+        return outcome
 
     def do(self, id_: str, step: Step) -> object:
         name = f"step {id_}"
@@ -216,6 +219,18 @@ class Model:
 
     def _first(self) -> object:
         return failed(self.failures[0]) if self.failures else None
+
+    def _blamed(self) -> dict[str, set[object]]:
+        places: dict[str, Place] = {
+            f"d{i}": View("d", i, 0, None) for space, i in self.memory if space == "d"
+        }
+        places |= {f"t{i}": Token(i) for i in range(len(self.token_blame))}
+        found: dict[str, set[object]] = {}
+        for name, place in places.items():
+            blames = {blamed for blamed in self._blames(place) if blamed}
+            first = min(blames, key=self.failures.index, default=None)
+            found[name] = {failed(first) if first else None}
+        return found
 
     def _blames(self, place: Place) -> Iterable[str | None]:
         if isinstance(place, Token):

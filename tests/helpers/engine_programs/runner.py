@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from helpers.concurrency.thread_crew import quick_switches
+from helpers.engine_programs.answers import raised, raised_for, result_of
 from helpers.engine_programs.op_functions import PATIENCE_S, function_of, place_of_launch
 from helpers.engine_programs.reference_model import MOST, SEED, Outcome, failed, initial
 from helpers.engine_programs.steps import (
@@ -140,8 +141,10 @@ class Runner:
         self.push_all()
         self.collect()
         first = raised(lambda: self.engine.waitall(PATIENCE_S))
+        places = {f"d{i}": array for i, array in enumerate(self.arrays)}
+        blamed = raised_for(self.engine, places | {f"t{i}": t for i, t in enumerate(self.tokens)})
         self.engine.clear_errors()
-        return self.outcome(first)
+        return replace(self.outcome(first), blamed=blamed)
 
     def push_all(self) -> None:
         """Every thread pushes its own steps; errors of all threads are raised."""
@@ -196,8 +199,8 @@ class Runner:
             self.results,
             self.ran,
             first,
-            order,
-            numbers,
+            order=order,
+            numbers=numbers,
         )
 
     def release(self) -> None:
@@ -384,15 +387,3 @@ def on_host(thing):
     return view_of(thing) if isinstance(thing, cs.Array) and thing.device == "cpu" else thing
 
 
-def result_of(op: cs.Op) -> object:
-    error = op.exception(PATIENCE_S)
-    return op.result(PATIENCE_S) if error is None else failed(error.op)
-
-
-def raised(wait) -> object:
-    """The failed op that a wait raised, if any."""
-    try:
-        wait()
-    except cs.OpError as error:
-        return failed(error.op)
-    return None

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from helpers.engine_programs.answers import raised, result_of
 from helpers.engine_programs.judge import replay_line
 from helpers.engine_programs.op_functions import PATIENCE_S
 from helpers.engine_programs.reference_model import failed
-from helpers.engine_programs.runner import Runner, open_engine, raised, result_of
+from helpers.engine_programs.runner import Runner, open_engine
 from helpers.engine_programs.steps import (
     LENGTH,
     ClearErrors,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from helpers.engine_programs.answers import raised
 from helpers.engine_programs.op_functions import PATIENCE_S
-from helpers.engine_programs.runner import raised
 from helpers.engine_programs.state_machine import ARRAYS, ROOM, Agreement, Participant
 from helpers.engine_programs.steps import (
     LENGTH,
