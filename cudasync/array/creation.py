@@ -13,6 +13,7 @@ from cudasync.array.any_device import anywhere, is_anywhere
 from cudasync.array.array import Array
 from cudasync.array.copies.staging import staging_of
 from cudasync.array.host.memory import CPU, view_of
+from cudasync.array.memory.limits import check_size
 from cudasync.driver import ANY, memcpy_async, memset_async
 from cudasync.driver.device import as_device
 from cudasync.driver.memory.strides import contiguous_strides
@@ -81,7 +82,8 @@ def as_numpy(data: ArrayLike, dtype: DTypeLike | None) -> np.ndarray[Any, Any]:
 def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Array:
     """An uninitialised array on a device, or on the CPU ("cpu"). Does not wait.
 
-    With `cs.ANY`, in `with cs.graph()`, instantiation chooses the device of the work on it.
+    With `cs.ANY`, in `with cs.graph()`, instantiation chooses the device of the work on it. Raises
+    MemoryError for more bytes than the device has, before anything is pushed.
     """
     kind = np.dtype(dtype)
     if kind.hasobject:
@@ -96,6 +98,7 @@ def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Ar
     where = as_device(device)  # type: ignore[arg-type]
     # The driver refuses an allocation of no bytes; one byte keeps the address valid.
     size = max(1, math.prod(sizes) * kind.itemsize)
+    check_size(sizes, size, where)
     allocation = Allocation(engine(), where, size)
     strides = contiguous_strides(sizes, kind.itemsize)
     made = Array(allocation, allocation.buffer.ptr, sizes, strides, kind)

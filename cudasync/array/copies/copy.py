@@ -104,12 +104,21 @@ def _is_of_the_program(of: Side, device: Device | None) -> bool:
 def _set_aside(
     source: np.ndarray[Any, Any], device: Device | None
 ) -> tuple[np.ndarray[Any, Any], Callable[[Op], None]]:
-    """The contents of `source` as of now, and a function to call with the op that reads them."""
+    """The contents of `source` as of now, and a function to call with the op that reads them.
+
+    They have the order of `source` without its gaps, so the copy takes no more calls than before.
+    """
+    upright = tuple(slice(None, None, -1 if step < 0 else 1) for step in source.strides)
+    source = source[upright]
+    order = sorted(range(source.ndim), key=source.strides.__getitem__, reverse=True)
+    source = source.transpose(order)
     if device is None or source.nbytes > MOST_PINNED_BYTES:
-        return source.copy(), _forget
-    staged, lend_until = staging_of(device).lend(source.shape, source.dtype)
-    np.copyto(staged, source)
-    return staged, lend_until
+        staged = source.copy()
+        lend_until: Callable[[Op], None] = _forget
+    else:
+        staged, lend_until = staging_of(device).lend(source.shape, source.dtype)
+        np.copyto(staged, source)
+    return staged.transpose(sorted(range(len(order)), key=order.__getitem__))[upright], lend_until
 
 
 def _forget(op: Op) -> None:

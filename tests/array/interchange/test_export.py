@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 
 import numpy as np
@@ -107,7 +106,7 @@ def test_who_names_no_stream_gets_memory_that_no_op_uses(engine, latch, place, k
         consumer = threading.Thread(target=export)
         consumer.start()
         while consumer.is_alive() and engine.statistics().ops == before:
-            time.sleep(0)
+            consumer.join(0.001)
         latch.release()
     consumer.join()
     assert seen == [True]
