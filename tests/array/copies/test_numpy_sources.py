@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from helpers.concurrency.thread_crew import PATIENCE_S
 from helpers.driver.held_devices import engine_behind
+from hypothesis import given
+from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync import xp
@@ -126,6 +130,74 @@ def test_a_launch_reads_the_source_as_of_then():
         source[:] = value
         exe.launch()
         assert x.numpy().tolist() == [value] * 4
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["fill", "in", "in", "out", "add", "host"]),
+        st.integers(0, 1),
+        st.integers(0, 1),
+        st.sampled_from(list(PARTS)),
+    ),
+    max_size=12,
+)
+
+
+def outcome(steps, *, is_serial, latch=None):
+    """What a program leaves in its arrays: run in order by NumPy, or by the engine.
+
+    The program writes host memory itself ("fill"). It waits before for the ops that use the memory,
+    but not for copies from it that found no unfinished writer.
+    """
+    devices = [np.zeros(SHAPE, np.int32) for _ in range(2)]
+    hosts = [np.zeros(SHAPE, np.int32) for _ in range(2)]
+    engine, users = cs.engine(), [[], []]
+    if not is_serial:
+        devices = [cs.array(each) for each in devices]
+    if latch is not None:
+        engine.push(latch.hold, device=0, writes=devices)
+    for value, (kind, one, other, part) in enumerate(steps, 1):
+        device, host, cut = devices[one], hosts[other], PARTS[part]
+        if kind == "fill":
+            while users[other]:
+                users[other].pop().wait(PATIENCE_S)
+            cut(host)[...] = value
+        elif is_serial and kind in ("in", "out"):
+            target, source = (device, host) if kind == "in" else (host, device)
+            cut(target)[...] = source[:3, :4]
+        elif kind == "in":
+            op = cs.copy(cut(device), host[:3, :4])
+            users[other] += [op] * bool(users[other])
+        elif kind == "out":
+            users[other].append(cs.copy(cut(host), device[:3, :4]))
+        elif kind == "add":
+            device += value
+        elif is_serial:
+            host += value
+        else:
+            add = functools.partial(np.add, host, value, out=host)
+            users[other].append(engine.push(add, reads=[host], writes=[host]))
+    if latch is not None:
+        latch.release()
+    engine.waitall(PATIENCE_S)
+    return [contents(each) for each in (*devices, *hosts)]
+
+
+@given(STEPS)
+def test_a_program_that_writes_host_memory_itself_gives_the_serial_result(steps):
+    with cs.Engine():
+        assert outcome(steps, is_serial=False) == outcome(steps, is_serial=True)
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_a_program_whose_copies_take_their_source_later_is_found(
+    engine, latch, monkeypatch, is_planted
+):
+    if is_planted:
+        monkeypatch.setattr(copies, "_is_of_the_program", lambda of, device: False)
+    steps = [(kind, 0, 0, "rows with gaps") for kind in ("fill", "in", "fill", "add")]
+    found = outcome(steps, is_serial=False, latch=latch)
+    assert (found == outcome(steps, is_serial=True)) is not is_planted
 
 
 def test_a_copy_that_takes_its_source_later_is_found(engine, latch, monkeypatch):
