@@ -13,7 +13,7 @@ from cudasync.array.interchange.external_streams import hand_over, wait_for_user
 from cudasync.driver import Stream
 from cudasync.driver.interchange.dlpack import IS_COPIED, READ_ONLY, element_type
 from cudasync.driver.interchange.dlpack_export import lend
-from cudasync.driver.interchange.protocols import DLPACK_CPU
+from cudasync.driver.interchange.protocols import DLPACK_CPU, DLPACK_CUDA_MANAGED
 from cudasync.engine import current
 
 if TYPE_CHECKING:
@@ -75,6 +75,9 @@ def export(
 def _consumer(array: Array, stream: Any) -> Stream | None:
     """The stream that the consumer will use the memory on; None if it names none."""
     if stream is None:
+        if array.__dlpack_device__()[0] == DLPACK_CUDA_MANAGED:
+            # It may be NumPy, which reads managed memory from the host at once.
+            return None
         stream = _LEGACY
     if hasattr(stream, "__cuda_stream__"):
         return Stream.from_object(stream, array.device)
