@@ -26,15 +26,16 @@ MAKERS = {
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("maker", MAKERS)
-def test_an_array_larger_than_the_device_is_refused_before_anything_is_pushed(maker, shape):
+def test_an_array_larger_than_the_device_is_refused_once(maker, shape):
     with cs.Engine() as engine:
         warm = xp.ones(1)
         warm.wait()
         before = engine.statistics().ops
         with pytest.raises(MemoryError):
             MAKERS[maker](shape)
-        # The operand of the operator is the only push.
-        assert engine.statistics().ops - before <= (2 if maker == "operator" else 0)
+        # The driver is asked for sizes that it can express; the operator has an operand.
+        is_asked = isinstance(shape, int) and shape <= 1 << 60
+        assert engine.statistics().ops - before <= (2 if maker == "operator" else is_asked)
         engine.waitall()
 
 
