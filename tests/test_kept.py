@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from helpers.lowering import kept_code
@@ -66,6 +71,110 @@ def test_a_damaged_file_is_not_found_and_is_replaced(folder, damaged):
     assert code.find("name") is None
     code.keep("name", b"code")
     assert code.find("name") == b"code"
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    return data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
+
+
+def damaged_files_that_are_found(path: Path) -> list[str]:
+    """The single flipped bits, and the lengths of a torn file, with which its code is found."""
+    whole = path.read_bytes()
+    damage = {f"bit {bit}": flipped(whole, bit) for bit in range(8 * len(whole))}
+    damage |= {f"{size} bytes": whole[:size] for size in range(len(whole))}
+    damage |= {
+        f"{size} bytes, then zeros": whole[:size] + bytes(len(whole) - size) for size in (0, 9)
+    }
+    found = []
+    for name, data in damage.items():
+        path.write_bytes(data)
+        if code.find("name") is not None:
+            found.append(name)
+    return found
+
+
+def test_no_flipped_bit_and_no_torn_file_is_taken_for_code(folder):
+    assert not damaged_files_that_are_found(folder / "name")
+
+
+def test_a_digest_without_the_code_in_it_is_noticed(folder, monkeypatch):
+    monkeypatch.setattr(kept, "_digest", lambda key, code: bytes(32))
+    code.keep("name", b"code")
+    assert damaged_files_that_are_found(folder / "name")
+
+
+def killed_at(line: int, keep: Callable[[], object]) -> bool:
+    """Whether a child process is killed at the n-th line of `kept.py` in `keep`, and not over."""
+    child = os.fork()
+    if child == 0:
+        left = [line]
+
+        def trace(frame: FrameType, event: str, argument: object) -> Any:
+            if frame.f_code.co_filename != kept.__file__:
+                return None
+            left[0] -= event == "line"
+            if left[0] < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return trace
+
+        sys.settrace(trace)
+        keep()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def contents_after_kills(keep: Callable[[], object]) -> set[bytes | None]:
+    """What is found after a writer was killed, for each line at which it may be."""
+    found, line = set(), 0
+    while killed_at(line, keep):
+        found.add(code.find("name"))
+        line += 1
+    assert line > 10
+    return found
+
+
+def test_a_writer_that_is_killed_leaves_the_old_code_or_the_new(folder):
+    new = b"new" * 100_000
+    assert contents_after_kills(lambda: code.keep("name", new)) <= {b"code", new}
+    code.keep("name", b"code")
+    assert code.find("name") == b"code"
+
+
+def test_a_writer_that_writes_in_place_is_noticed(folder, monkeypatch):
+    def replace(source: str, target: Path) -> None:
+        data = Path(source).read_bytes()
+        Path(target).write_bytes(data[:50])
+        kept._age(Path(source))
+        Path(target).write_bytes(data)
+        os.unlink(source)
+
+    monkeypatch.setattr(kept.os, "replace", replace)
+    assert None in contents_after_kills(lambda: code.keep("name", b"new" * 100))
+
+
+def test_readers_beside_writers_and_deleters_find_whole_code_or_none(folder, monkeypatch):
+    """Several processes keep, find and make room at once; each name has code of its own."""
+    monkeypatch.setattr(kept, "_MOST", 8)
+
+    def code_of(name: str, turn: int) -> bytes:
+        return f"{name} {turn} ".encode() * (1 + turn % 7 * 500)
+
+    children = []
+    for worker in range(4):
+        child = os.fork()
+        if child == 0:
+            draw, wrong = random.Random(worker), 0
+            for turn in range(150):
+                name = f"name {draw.randrange(12)}"
+                code.keep(name, code_of(name, turn))
+                found = code.find(f"name {draw.randrange(12)}")
+                if found is not None:
+                    first = found.split(b" ")[:3]
+                    wrong += found != code_of(b" ".join(first[:2]).decode(), int(first[2]))
+            os._exit(wrong > 0)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
 
 
 def test_code_under_another_name_is_not_found(folder):

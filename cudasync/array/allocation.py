@@ -162,7 +162,7 @@ def _allocate(owner: Engine, device: Device, size_bytes: int, made: Allocation) 
     op = owner._push(allocate, OpKind.ALLOCATE, name="allocate", device=device)
     failure = op.failure
     if failure is not None:
-        if isinstance(failure.cause, CudaError) and not failure.cause.sticky:
+        if not isinstance(failure.cause, CudaError) or not failure.cause.sticky:
             # The caller gets the error now; later waits need not raise it again.
             failure.cleared = True
             # A copy: the op does not keep the frames that the caller's error passes through.

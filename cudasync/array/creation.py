@@ -15,6 +15,7 @@ from cudasync.array.copies.staging import staging_of
 from cudasync.array.host.memory import CPU, view_of
 from cudasync.driver import ANY, memcpy_async, memset_async
 from cudasync.driver.device import as_device
+from cudasync.driver.memory.buffer import checked_size
 from cudasync.driver.memory.strides import contiguous_strides
 from cudasync.engine import engine
 from cudasync.engine.op import OpKind
@@ -81,7 +82,9 @@ def as_numpy(data: ArrayLike, dtype: DTypeLike | None) -> np.ndarray[Any, Any]:
 def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Array:
     """An uninitialised array on a device, or on the CPU ("cpu"). Does not wait.
 
-    With `cs.ANY`, in `with cs.graph()`, instantiation chooses the device of the work on it.
+    With `cs.ANY`, in `with cs.graph()`, instantiation chooses the device of the work on it. Raises
+    OutOfMemoryError, which is a MemoryError, if the device has no room, and MemoryError for more
+    bytes than there are addresses. No later wait raises either again.
     """
     kind = np.dtype(dtype)
     if kind.hasobject:
@@ -95,7 +98,7 @@ def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Ar
         return new_on_host(sizes, kind)
     where = as_device(device)  # type: ignore[arg-type]
     # The driver refuses an allocation of no bytes; one byte keeps the address valid.
-    size = max(1, math.prod(sizes) * kind.itemsize)
+    size = checked_size(max(1, math.prod(sizes) * kind.itemsize))
     allocation = Allocation(engine(), where, size)
     strides = contiguous_strides(sizes, kind.itemsize)
     made = Array(allocation, allocation.buffer.ptr, sizes, strides, kind)

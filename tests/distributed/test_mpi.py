@@ -11,6 +11,7 @@ from helpers.distributed.ranks import lacks_mpi, launch
 import cudasync as cs
 
 PROGRAM = Path(__file__).with_name("mpi_program.py")
+FOREIGN = Path(__file__).with_name("foreign_mpi_program.py")
 MISMATCHES = Path(__file__).with_name("mismatch_program.py")
 
 
@@ -49,6 +50,11 @@ def test_a_right_program_passes_the_comparison_of_debug_mode(run):
 @pytest.mark.parametrize("count", [2, 3])
 def test_a_mismatch_is_told_on_all_ranks_in_debug_mode(run, count):
     assert run(count, program=MISMATCHES).count("told") == count
+
+
+def test_calls_of_mpi4py_on_arrays_come_after_the_ops_on_them(run):
+    """mpi4py names no stream when it takes an array's memory."""
+    assert run(2, program=FOREIGN).count("sums are right") == 2
 
 
 def test_a_rank_that_listens_is_noticed(run):

@@ -11,7 +11,7 @@ import numpy as np
 from cudasync.array.allocation import reap
 from cudasync.array.array import Array
 from cudasync.array.copies.copy_operands import Side, box_of, meet, raise_unless_alike
-from cudasync.array.copies.staging import staging_of
+from cudasync.array.copies.staging import KEPT_BYTES, staging_of
 from cudasync.array.host.memory import CPU, view_of
 from cudasync.array.interchange.cuda_array_interface import seen, take_over_foreign
 from cudasync.driver import memcpy_async
@@ -19,12 +19,18 @@ from cudasync.driver.memory.allocations import is_known_to_driver
 from cudasync.driver.memory.box_copies import memcpy_box_async
 from cudasync.driver.memory.operand import address_of
 from cudasync.engine import Op, engine
+from cudasync.engine.hazards.variable import is_written
 from cudasync.engine.op import OpKind
 from cudasync.graph.node import Node
 from cudasync.graph.transfers import Transfer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cudasync.driver import Device, Stream
+
+# More is set aside in pageable memory: page-locking would take longer than the copy.
+MOST_PINNED_BYTES = KEPT_BYTES // 2
 
 
 def copy(
@@ -38,6 +44,13 @@ def copy(
     """Copy `source` to `target`; returns the op at once, and waits for no work. (A kernel that it
     needs for the first time is loaded as any module is: once the device is idle.)
 
+    A target in NumPy memory has the copy once the op is over: `cs.copy(host, x).wait()`, or
+    `x.numpy(out=host)`. NumPy reads the memory without asking the engine, so a read before that
+    gives old contents. A source in NumPy memory may change as soon as this returns: its contents
+    are set aside first, which takes as much memory until the op is over. That does not hold for
+    pinned memory, for a source that an unfinished op writes, and in a recording, whose launches
+    read the source. There only other ops may change it until the op, or the launch, is over.
+
     Both are device arrays, views, `DeviceBuffer`s or NumPy arrays, of one shape and dtype (of one
     size, where a side has no shape), on any devices. Between devices it is a peer copy; without
     peer access the driver takes it through the host. One call also copies rows that lie apart, and
@@ -49,22 +62,72 @@ def copy(
     contiguous and may differ in size. In a recording `count` may be an argument of the graph. It
     may then become any number up to the size of the smaller array, unless both are on the host.
 
-    A NumPy array takes part in the hazards like a device array: until the op has finished, only
-    other ops may change or read it.
+    A NumPy array takes part in the hazards like a device array.
 
     Copies from and to pinned memory (`pinned_empty`) are enqueued at once and overlap kernels. With
-    pageable memory (any other NumPy array) the driver waits while it copies. So a thread of the
-    engine issues the copy once its predecessors are over; later ops on its operands are issued when
-    the copy is done. A copy with a positive `priority` never waits behind a copy without one,
-    unless it depends on that copy. Raises ValueError if shapes or sizes differ, TypeError if dtypes
-    do, and ClosedError for memory that was closed or lost in a reset of its device.
+    pageable memory (any other NumPy array) as the target the driver waits while it copies. So a
+    thread of the engine issues the copy once its predecessors are over; later ops on its operands
+    are issued when the copy is done. A copy with a positive `priority` never waits behind a copy
+    without one, unless it depends on that copy. Raises ValueError if shapes or sizes differ,
+    TypeError if dtypes do, and ClosedError for memory that was closed or lost in a reset of its
+    device.
     """
     if count is not None:
         return _copy_first(target, source, count, name, priority)
     reap()
-    target, source = _on_host(seen(target)), _on_host(seen(source))
+    target, source = _on_host(seen(target)), seen(source)
+    is_of_numpy = isinstance(source, np.ndarray)
+    source = _on_host(source)
     to, of = Side(target, "target"), Side(source, "source")
     raise_unless_alike(to, of)
+    if is_of_numpy and _is_of_the_program(of, to.device):
+        source, lend_until = _set_aside(source, to.device)
+        op = _copy(Side(source, "source"), to, name, priority)
+        lend_until(op)
+        return op
+    return _copy(of, to, name, priority)
+
+
+def _is_of_the_program(of: Side, device: Device | None) -> bool:
+    """True if the contents of a NumPy array count as of now, and may change afterwards.
+
+    Other ops may change memory that an unfinished op writes, and its failure is inherited. (A
+    writer of another thread, pushed while this looks, is not ordered with the copy anyway.)
+    """
+    if not of.nbytes or engine().mode == "recording":
+        return False
+    if device is not None and not _is_pageable(of, device):
+        return False
+    return not is_written(of.region)
+
+
+def _set_aside(
+    source: np.ndarray[Any, Any], device: Device | None
+) -> tuple[np.ndarray[Any, Any], Callable[[Op], None]]:
+    """The contents of `source` as of now, and a function to call with the op that reads them.
+
+    They have the order of `source` without its gaps, so the copy takes no more calls than before.
+    """
+    upright = tuple(slice(None, None, -1 if step < 0 else 1) for step in source.strides)
+    source = source[upright]
+    order = sorted(range(source.ndim), key=source.strides.__getitem__, reverse=True)
+    source = source.transpose(order)
+    if device is None or source.nbytes > MOST_PINNED_BYTES:
+        staged = source.copy()
+        lend_until: Callable[[Op], None] = _forget
+    else:
+        staged, lend_until = staging_of(device).lend(source.shape, source.dtype)
+        np.copyto(staged, source)
+    return staged.transpose(sorted(range(len(order)), key=order.__getitem__))[upright], lend_until
+
+
+def _forget(op: Op) -> None:
+    """The op refers to the contents, which end with it."""
+
+
+def _copy(of: Side, to: Side, name: str | None, priority: int) -> Op:
+    """Push the copy between two sides that match."""
+    target, source = to.resource, of.resource
     if to.is_host and of.is_host:
 
         def copy_on_host() -> None:
@@ -161,7 +224,7 @@ def _apart(to: Side, of: Side, name: str | None, priority: int) -> Op:
     if not of.is_contiguous:
         if of.is_host:
             staged, take_back = staging_of(device).lend(source.shape, source.dtype)
-            copy(staged, source, **aside)
+            _copy(of, Side(staged, "target"), **aside)
             lent.append(take_back)
             source = staged
         else:
@@ -172,12 +235,12 @@ def _apart(to: Side, of: Side, name: str | None, priority: int) -> Op:
         copy(made, source, **aside)
         source = made
     if to.is_contiguous:
-        op = copy(target, source, name=whole, priority=priority)
+        op = _copy(Side(source, "source"), to, whole, priority)
     elif to.is_host:
         staged, take_back = staging_of(device).lend(target.shape, target.dtype)
         copy(staged, source, **aside)
         lent.append(take_back)
-        op = copy(target, staged, name=whole, priority=priority)
+        op = _copy(Side(staged, "source"), to, whole, priority)
     else:
         # The kernel takes arrays of its own device that do not overlap.
         if not (

@@ -17,9 +17,11 @@ from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.elementwise.results import result_over
 from cudasync.array.host.memory import CPU, bytes_for, view_of
 from cudasync.array.host.plan import HostPlan
+from cudasync.array.interchange.external_streams import wait_for_users
 from cudasync.array.memory.limits import check_size
 from cudasync.array.operators.assignment import assign
 from cudasync.array.operators.values import outline
+from cudasync.engine import current
 from cudasync.engine.hazards.variable import wait_for_writers
 
 if TYPE_CHECKING:
@@ -56,13 +58,18 @@ class HostArray(Array):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule with this array's memory; waits for its writers.
+        """A DLPack capsule with this array's memory; waits for all ops so far on it.
 
-        The engine does not see what the consumer does. Raises BufferError for another device.
+        The engine does not see what the consumer does, which may be a write. Raises BufferError for
+        another device.
         """
         if stream is not None:
             raise ValueError("an array on the CPU is exported without a stream")
-        self.wait()
+        if current.is_in_op():
+            # The op is in order already, and would wait for itself.
+            self.wait()
+        else:
+            wait_for_users(self)
         view = view_of(self)
         return view.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 

@@ -8,6 +8,7 @@ the array, because these name the same bytes in the engine's map.
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,8 +104,20 @@ def _taken(producer: Any) -> tuple[np.ndarray[Any, Any], bool]:
         tensor = np.from_dlpack(_Once(capsule))
     except (RuntimeError, ValueError) as error:
         raise BufferError(f"the {type(producer).__name__} cannot be shared: {error}") from error
-    # A producer from before 1.0 refuses to lend read-only memory: it cannot mark it.
-    return tensor, is_versioned and not tensor.flags.writeable
+    # NumPy's array over an older tensor is read-only, because the tensor cannot say what it may be.
+    is_writable = tensor.flags.writeable or (
+        not is_versioned and says_writable(producer, "__array_interface__", tensor.ctypes.data)
+    )
+    return tensor, not is_writable
+
+
+def says_writable(producer: Any, protocol: str, address: int) -> bool:
+    """Whether the producer's array interface says that its memory at `address` may be written."""
+    # A property of another library, which may raise anything.
+    with suppress(Exception):
+        told_address, is_read_only = getattr(producer, protocol)["data"]
+        return told_address == address and not is_read_only
+    return False
 
 
 # Regions that are lent now. A producer may lend the same bytes several times.

@@ -9,11 +9,11 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from cudasync.array.interchange.external_streams import hand_over
+from cudasync.array.interchange.external_streams import hand_over, wait_for_users
 from cudasync.driver import Stream
 from cudasync.driver.interchange.dlpack import IS_COPIED, READ_ONLY, element_type
 from cudasync.driver.interchange.dlpack_export import lend
-from cudasync.driver.interchange.protocols import DLPACK_CPU
+from cudasync.driver.interchange.protocols import DLPACK_CPU, DLPACK_CUDA_MANAGED
 from cudasync.engine import current
 
 if TYPE_CHECKING:
@@ -54,8 +54,11 @@ def export(
     if copy:
         array = array.copy()
         flags = IS_COPIED
-    if to is not None and array.nbytes and not current.is_in_op():
-        hand_over(array, to=to)
+    if array.nbytes and not current.is_in_op():
+        if to is None:
+            wait_for_users(array)
+        else:
+            hand_over(array, to=to)
     item_size = array.dtype.itemsize
     return lend(
         array,
@@ -70,8 +73,11 @@ def export(
 
 
 def _consumer(array: Array, stream: Any) -> Stream | None:
-    """The stream that the consumer will use the memory on; None if it wants no order."""
+    """The stream that the consumer will use the memory on; None if it names none."""
     if stream is None:
+        if array.__dlpack_device__()[0] == DLPACK_CUDA_MANAGED:
+            # It may be NumPy, which reads managed memory from the host at once.
+            return None
         stream = _LEGACY
     if hasattr(stream, "__cuda_stream__"):
         return Stream.from_object(stream, array.device)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.array import Array, ReadOnlyArray
-from cudasync.array.host.dlpack_import import lent
+from cudasync.array.host.dlpack_import import lent, says_writable
 from cudasync.array.interchange.external_streams import crossing, take_over
 from cudasync.array.interchange.stream_ownership import Handed
 from cudasync.driver import Device
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 def from_dlpack(producer: Any) -> Array:
     """An array over the memory of another library's array, by `__dlpack__`. Nothing is copied.
 
-    An array in host memory, such as NumPy's, gives an array on the CPU.
+    An array in host memory, such as NumPy's, gives an array on the CPU. The array is read-only if
+    the producer says so, and, as NumPy's, if its DLPack is older than 1.0, which cannot tell: then
+    only an array interface of the producer can say that the memory may be written.
 
     The engine's ops on it come after the producer's pending work. The engine does not see later
     work of the producer: use `hand_over` and `take_over` around that work. Dropping the array gives
@@ -63,7 +65,10 @@ def from_dlpack(producer: Any) -> Array:
             f"a tensor of DLPack device {(tensor.device_type, tensor.ordinal)} "
             f"from a producer on {(device_type, ordinal)}"
         )
-    kind = ReadOnlyArray if tensor.is_read_only else Array
+    is_read_only = tensor.is_read_only
+    if not tensor.is_marked and says_writable(producer, "__cuda_array_interface__", tensor.ptr):
+        is_read_only = False
+    kind = ReadOnlyArray if is_read_only else Array
     made = kind(memory, tensor.ptr, tensor.shape, tensor.strides, tensor.dtype)
     if made.nbytes:
         take_over(made, after=through)

@@ -68,6 +68,18 @@ def hand_over(*things: Any, to: StreamLike) -> None:
     note_handed(things, stream)
 
 
+def wait_for_users(array: Any) -> None:
+    """Wait for all ops so far on `array`, before code uses its memory without naming a stream.
+
+    Raises `OpError` for poison.
+    """
+    engine().push(_nothing, reads=[array], writes=[array], name="export").wait()
+
+
+def _nothing() -> None:
+    """The op is there for its place in the order."""
+
+
 _crossings: dict[int, list[Stream]] = {}
 _turn = count()
 

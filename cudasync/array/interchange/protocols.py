@@ -78,8 +78,9 @@ class Protocols:
         """A DLPack capsule with this array's memory, which lives until the consumer returns it.
 
         The consumer's `stream` is 1 or None (the legacy default stream), 2 (the per-thread one) or
-        a handle. It is ordered as by `hand_over`; with -1 no stream is ordered. Inside an op's
-        function none is either, see `__cuda_array_interface__`. `dl_device=(1, 0)` gives a copy on
+        a handle. It is ordered as by `hand_over`. With -1 no stream is ordered, as mpi4py asks; so
+        this waits until the ops so far on the array are over. Inside an op's function neither is
+        done, see `__cuda_array_interface__`. `dl_device=(1, 0)` gives a copy on
         the host. Raises BufferError for memory that DLPack cannot share, `OpError` for poison.
         """
         array: Any = self

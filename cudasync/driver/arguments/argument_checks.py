@@ -2,11 +2,14 @@
 
 Memory that would silently give garbage is refused with a helpful error. The rule for elements:
 
-- it applies if the kernel shows one floating type for a parameter, in every access (see
-  `ptx.element_types`);
-- floating and complex arrays must consist of that type;
-- integers may stand for bits: unsigned ones and bytes, and signed ones of the type's own size;
-- other elements, such as plain bytes and structures, are not checked.
+- it applies if the kernel shows one type of number for a parameter, in every access (see
+  `ptx.element_types`); a kernel that only moves bits takes any array;
+- numbers of the array must be of that type, of either sign if it is an integer; complex numbers
+  consist of floats;
+- NumPy has no bfloat16, so integers of two bytes stand for it, and integers of the size of a pair
+  for two floats that the kernel moves together;
+- memory without numbers, such as a buffer and structures, is not checked. `x.view(dtype)` of an
+  array has the type that it was given, so it says that these bits are meant.
 """
 
 from __future__ import annotations
@@ -26,12 +29,21 @@ if TYPE_CHECKING:
     from cudasync.driver.arguments.parameter import Parameter
     from cudasync.driver.device import Device
 
+# The elements of a pair.
+_ONE = {
+    ScalarType.F16X2: ScalarType.F16,
+    ScalarType.BF16X2: ScalarType.BF16,
+    ScalarType.F32X2: ScalarType.F32,
+}
 # NumPy's names; bfloat16 is from ml_dtypes.
 _DTYPE_NAMES = {
     ScalarType.F16: "float16",
     ScalarType.BF16: "bfloat16",
     ScalarType.F32: "float32",
     ScalarType.F64: "float64",
+    ScalarType.S16: "int16",
+    ScalarType.S32: "int32",
+    ScalarType.S64: "int64",
 }
 _HOST_MEMORY = 1
 
@@ -49,12 +61,15 @@ def refuse_misfit(
     form.raise_if_over()
     if form.dtype is not None and not _may_hold(form.dtype, parameter.element):
         assert parameter.element is not None
-        wanted = _DTYPE_NAMES[parameter.element]
+        wanted = _DTYPE_NAMES[_ONE.get(parameter.element, parameter.element)]
         numpy_type = f"np.{wanted}" if wanted != "bfloat16" else "ml_dtypes.bfloat16"
+        if parameter.element.is_float:
+            found = f"reads or writes .{parameter.element.value} there, which is {wanted}"
+        else:
+            found = f"computes with integers of {parameter.element.size} bytes there"
         raise TypeError(
-            f"kernel {kernel}: {argument} is an array of {form.dtype}, but the PTX reads or "
-            f"writes .{parameter.element.value} there, which is {wanted}: give cs.array(..., "
-            f"{numpy_type}), or x.view({numpy_type}) if these bits are meant"
+            f"kernel {kernel}: {argument} is an array of {form.dtype}, but the PTX {found}: give "
+            f"cs.array(..., {numpy_type}), or x.view({numpy_type}) if these bits are meant"
         )
     if form.has_gaps:
         raise ValueError(
@@ -84,18 +99,23 @@ def form_of_interface(owner: object, described: dict[str, Any], address: int) ->
 
 
 def _may_hold(dtype: np.dtype[Any], element: ScalarType | None) -> bool:
-    """Whether a kernel may use an array of `dtype` as elements of this floating type."""
+    """Whether a kernel may use an array of `dtype` as numbers of this type."""
     if element is None:
         return True
+    one = _ONE.get(element, element)
     if dtype.name == "bfloat16":
-        return element is ScalarType.BF16
+        return one is ScalarType.BF16
+    is_ieee = one.is_float and one is not ScalarType.BF16
     match dtype.kind:
         case "f":
-            return dtype.itemsize == element.size and element is not ScalarType.BF16
+            return is_ieee and dtype.itemsize == one.size
         case "c":
-            return dtype.itemsize == 2 * element.size and element is not ScalarType.BF16
-        case "i":
-            return dtype.itemsize in (1, element.size)
+            return is_ieee and dtype.itemsize == 2 * one.size
+        case "i" | "u":
+            if one is ScalarType.BF16:
+                return dtype.itemsize in (one.size, element.size)
+            is_pair = one is not element
+            return (is_pair or not one.is_float) and dtype.itemsize == element.size
     return dtype.kind != "b"
 
 

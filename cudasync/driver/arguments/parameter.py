@@ -39,9 +39,9 @@ class Parameter:
     """One parameter of a kernel.
 
     `access` is the access through it if it is a pointer, inferred from the PTX; `reason` names the
-    lines. `is_array` is True for a struct by value, which takes bytes. `element` is the floating
-    type of the kernel's accesses to the memory, if the PTX shows one. `fields` are the words in it
-    (or its only word) that the kernel uses as addresses.
+    lines. `is_array` is True for a struct by value, which takes bytes. `element` is the type of
+    number of the kernel's accesses to the memory, if the PTX shows one. `fields` are the words in
+    it (or its only word) that the kernel uses as addresses.
     """
 
     name: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     # A compute capability, or NVRTC's name for one that no number expresses: "sm_90a".
     Architecture: TypeAlias = tuple[int, int] | str
 
-_FORMAT = "1"
+_FORMAT = "2"
 _code = KeptCode("cuda")
+# A source file that the PTX names, as a string.
+_FILE = re.compile(r'^(\s*\.file\s+\d+\s+")((?:[^"\\\n]|\\.)*)', re.MULTILINE)
 
 # Options, without their dashes, that let NVRTC read or write files that are not includes.
 _OF_FILES = frozenset(
@@ -85,9 +88,45 @@ def compile_cuda(
     if record is not None:
         return CompiledCuda(**json.loads(record))
     ptx, lowered, log = nvrtc.compile_program(source, name, given, name_expressions)
+    ptx = _with_relative_files(ptx, [*_values(given, _FOLDER), os.path.dirname(name)])
     if key is not None:
         _code.keep(key, json.dumps({"ptx": ptx, "lowered": lowered, "log": log}).encode())
     return CompiledCuda(ptx, lowered, log)
+
+
+def _with_relative_files(ptx: str, folders: Sequence[str]) -> str:
+    """`ptx` with the names of its source files relative to the working folder, as the caller's are.
+
+    NVRTC joins them to the folder of this process, but other processes find the PTX, too. Names in
+    `folders` that are absolute were given so, and stay.
+    """
+    try:
+        here = os.path.join(os.getcwd(), "")
+    except OSError:
+        return ptx
+    # By the prefix in the PTX: whether the caller's name of the folder is absolute.
+    known = {_in_ptx(here): False}
+    for each in folders:
+        known[_in_ptx(os.path.join(here, each, ""))] = os.path.isabs(each)
+
+    def relative(found: re.Match[str]) -> str:
+        start, name = found.groups()
+        inside = [each for each in known if name.startswith(each)]
+        is_given = bool(inside) and known[max(inside, key=len)]
+        return start + (name if is_given else name.removeprefix(_in_ptx(here)))
+
+    return _FILE.sub(relative, ptx)
+
+
+def _in_ptx(path: str) -> str:
+    """A path as NVRTC writes it in a string of PTX."""
+    letters = []
+    for byte in os.fsencode(path):
+        letter = chr(byte)
+        letters.append(
+            f"\\{letter}" if letter in '"\\' else letter if byte < 128 else f"\\{byte:o}"
+        )
+    return "".join(letters)
 
 
 def _check(source: str, name: str, options: Sequence[str], expressions: Sequence[str]) -> None:

@@ -9,7 +9,9 @@ memory.
 Invariants:
 - a structure is libc's memory, freed only here, so a borrower may outlive the interpreter;
 - lent memory lives until its structure is returned, or out of reach: in an unused capsule that only
-  this table refers to.
+  this table refers to;
+- only the holder of a loan's token reads or frees its structure, so nobody reads what another
+  thread has freed.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ _PATTERN = _written()
 class Loan:
     """One lent tensor: its structure, its capsule, and the owner, kept until its return."""
 
-    __slots__ = ("_words", "address", "capsule", "name", "owner")
+    __slots__ = ("_token", "_words", "address", "capsule", "name", "owner")
 
     def __init__(self, address: int, owner: object, name: bytes) -> None:
         self.address = address
@@ -61,29 +63,53 @@ class Loan:
         self.name = name
         self.capsule: Any = capsules.make_capsule(address, name)
         self._words = _Words.from_address(address)
+        # A list of one: list.pop is one C call, so one of several threads gets the token.
+        self._token: list[None] = [None]
+
+    def claim(self) -> bool:
+        """Take the token; False if another thread has it, or has ended the loan."""
+        try:
+            self._token.pop()
+        except IndexError:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Put the token back."""
+        self._token.append(None)
 
     @property
     def is_over(self) -> bool:
-        """True once the borrower has returned it, or if no consumer can take it any more."""
+        """True once the borrower has returned it, or if no consumer can take it any more.
+
+        The caller holds the token.
+        """
         words = self._words
         if all(words[index] == word for index, word in _PATTERN):
             return True
         if self.capsule is None:
             return False
+        # The references come first. Nobody gets at a capsule that only this loan refers to, so its
+        # name is final. Read the other way round, a consumer could take the tensor and drop the
+        # capsule in between.
+        is_alone = self.references() == _ALONE
         if capsules.name_of(self.capsule) != self.name:
             # A consumer took the tensor: from now on only the deleter counts.
             self.capsule = None
             return False
-        return self.references() == _ALONE
+        return is_alone
 
     def references(self) -> int:
         """The number of references to the capsule, including this call's."""
         return sys.getrefcount(self.capsule)
 
 
+# By the address of the structure. A loan leaves the table before its structure is freed, so an
+# address names one loan at a time.
 _loans: dict[int, Loan] = {}
-# In rotation, so that each call of `reclaim` checks only a few.
-LENT: deque[int] = deque()
+# Each loan once, in rotation, so that each call of `reclaim` checks only a few. Loans and not their
+# addresses: an address may already belong to the next loan.
+LENT: deque[Loan] = deque()
 
 
 def lend(
@@ -130,7 +156,7 @@ def lend(
     loan = Loan(address, owner, name)
     capsule = loan.capsule
     _loans[address] = loan
-    LENT.append(address)
+    LENT.append(loan)
     return capsule
 
 
@@ -143,16 +169,22 @@ def reclaim(most: int = 4) -> None:
     """Release returned memory; checks up to `most` loans, the least recently checked first."""
     for _ in range(min(most, len(LENT))):
         try:
-            address = LENT.popleft()
+            loan = LENT.popleft()
         except IndexError:
             return
-        loan = _loans.get(address)
-        if loan is None:
+        if not loan.claim():
+            # Taken back: whoever did so has freed the structure.
             continue
         if loan.is_over:
-            _end(address)
+            _loans.pop(loan.address, None)
+            _free(loan.address)
+            continue
+        loan.release()
+        if _loans.get(loan.address) is loan:
+            LENT.append(loan)
         else:
-            LENT.append(address)
+            # It was taken back while this thread had the token.
+            _free_once(loan)
 
 
 def take_back(address: int) -> object | None:
@@ -160,16 +192,18 @@ def take_back(address: int) -> object | None:
 
     None if it is not our loan.
     """
-    return _end(address)
-
-
-def _end(address: int) -> object | None:
     # dict.pop is one C call: one of two threads ends the loan.
     loan = _loans.pop(address, None)
     if loan is None:
         return None
-    _free(address)
+    # A thread that has the token frees the structure after its look, as `reclaim` does.
+    _free_once(loan)
     return loan.owner
+
+
+def _free_once(loan: Loan) -> None:
+    if loan.claim():
+        _free(loan.address)
 
 
 _ALONE = Loan(ctypes.addressof(_Words()), None, capsules.PLAIN).references()

@@ -35,6 +35,7 @@ class BorrowedTensor:
         "address",
         "device_type",
         "dtype",
+        "is_marked",
         "is_read_only",
         "ordinal",
         "ptr",
@@ -42,7 +43,9 @@ class BorrowedTensor:
         "strides",
     )
 
-    def __init__(self, address: int, tensor: Any, deleter: int | None, *, flags: int) -> None:
+    def __init__(
+        self, address: int, tensor: Any, deleter: int | None, *, flags: int | None
+    ) -> None:
         self.address = address
         self.device_type: int = tensor.device.device_type
         self.ordinal: int = tensor.device.device_id
@@ -63,7 +66,9 @@ class BorrowedTensor:
         self.ptr: int = (tensor.data or 0) + tensor.byte_offset
         steps = [tensor.strides[i] for i in range(tensor.ndim)] if tensor.strides else None
         self.strides = _strides(self.shape, self.dtype.itemsize, steps)
-        self.is_read_only = bool(flags & dlpack.READ_ONLY)
+        # DLPack before 1.0 has no flags: whether the memory may be written is not known.
+        self.is_marked = flags is not None
+        self.is_read_only = flags is None or bool(flags & dlpack.READ_ONLY)
         self._deleter = deleter
         # A list of one: list.pop is one C call, so only one of several threads gives it back.
         self._cell: list[int] = []
@@ -101,7 +106,7 @@ def borrow(capsule: Any) -> BorrowedTensor:
     address = capsules.pointer_in(capsule, name)
     if name == capsules.PLAIN:
         plain = dlpack.DLManagedTensor.from_address(address)
-        found = BorrowedTensor(address, plain.dl_tensor, plain.deleter, flags=0)
+        found = BorrowedTensor(address, plain.dl_tensor, plain.deleter, flags=None)
     else:
         managed = dlpack.DLManagedTensorVersioned.from_address(address)
         version = managed.version

@@ -29,6 +29,20 @@ if TYPE_CHECKING:
     from cudasync.driver.streams.stream import Stream, StreamLike
 
 
+# An address and a size have 64 bits in the driver; half of the addresses are the system's.
+_MOST_BYTES = 1 << 63
+
+
+def checked_size(size_bytes: SupportsIndex) -> int:
+    """The size of a new buffer. Raises ValueError below 0, MemoryError for what nothing holds."""
+    size = operator.index(size_bytes)
+    if size < 0:
+        raise ValueError(f"a buffer cannot have {size} bytes: give 1 or more")
+    if size >= _MOST_BYTES:
+        raise MemoryError(f"no memory has {size} bytes: work on parts")
+    return size
+
+
 @unpicklable("copy it to the host with memcpy_async and send that")
 class DeviceBuffer:
     """Memory on a device, uninitialised, aligned to 256 bytes.
@@ -36,7 +50,8 @@ class DeviceBuffer:
     With `stream=` it is allocated in the order of that stream (cuMemAllocAsync); later work there,
     or work ordered behind it, may use it. Without, it exists when the call returns (cuMemAlloc). A
     buffer without references is freed later, when the free delays nobody. A size of 0 is allowed
-    and needs no memory. Raises CudaError when memory runs out.
+    and needs no memory. Raises CudaError when memory runs out, and MemoryError for more bytes than
+    there are addresses.
     """
 
     __slots__ = ("__weakref__", "_owned", "_ptr", "_stream", "device", "form", "size_bytes")
@@ -48,9 +63,7 @@ class DeviceBuffer:
         *,
         stream: StreamLike | None = None,
     ) -> None:
-        size = operator.index(size_bytes)
-        if size < 0:
-            raise ValueError(f"a buffer cannot have {size} bytes: give 1 or more")
+        size = checked_size(size_bytes)
         wanted = None if device is None else as_device(device)
         own = as_stream(stream, wanted) if stream is not None else None
         if own is not None and wanted is not None and own.device is not wanted:

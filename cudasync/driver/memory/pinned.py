@@ -20,6 +20,7 @@ from cuda.bindings import driver
 
 from cudasync.atomic import Roll
 from cudasync.driver.memory.allocations import ALLOCATIONS
+from cudasync.driver.memory.buffer import checked_size
 from cudasync.driver.ownership.handles import Owned
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.driver.streams.current_streams import given_device
@@ -41,15 +42,14 @@ class PinnedBuffer:
     """Page-locked host memory, uninitialised. (cuMemHostAlloc, portable and mapped)
 
     It belongs to no device, but its allocation needs one: `device` only selects the context of the
-    call. A size of 0 is allowed. Raises CudaError if no more is available.
+    call. A size of 0 is allowed. Raises CudaError if no more is available, and MemoryError for
+    more bytes than there are addresses.
     """
 
     __slots__ = ("__weakref__", "_blocks", "_owned", "_ptr", "size_bytes")
 
     def __init__(self, size_bytes: SupportsIndex, device: DeviceLike | None = None) -> None:
-        size = operator.index(size_bytes)
-        if size < 0:
-            raise ValueError(f"a buffer cannot have {size} bytes: give 1 or more")
+        size = checked_size(size_bytes)
         context = given_device(device).context
         address = int(context.allocate("cuMemHostAlloc", driver.cuMemHostAlloc, size or 1, _FLAGS))
         self._owned = Owned(

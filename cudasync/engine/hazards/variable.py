@@ -11,6 +11,7 @@ from cudasync.atomic import Tickets
 from cudasync.driver.memory.strides import contiguous_strides
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import current
+from cudasync.engine.device.ready import settle
 from cudasync.engine.hazards.interval_map import Gapped, Region
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.log.entries import Forget
@@ -139,6 +140,16 @@ def wait_for_writers(things: list[Any], timeout: float | None) -> None:
     if is_simple and COMBINER.is_quiet(things[0]):
         return
     engine._mark(things).wait(timeout)
+
+
+def is_written(region: Region) -> bool:
+    """True if an unfinished op writes `region`, or a failed op wrote it. Waits for no thread."""
+    if COMBINER.is_quiet(region):
+        return False
+    mark = current.engine()._mark([region])
+    COMBINER.plan(mark)
+    settle()
+    return not mark.finished or mark.failure is not None
 
 
 def span(address: int, shape: Iterable[int], strides: Iterable[int], item_size: int) -> Region:

@@ -61,8 +61,8 @@ class KernelAccess:
     `symbols` has only the .global and .const variables that the kernel may touch. `reasons` says
     why, for each parameter. `fields` says which of its words are addresses (a struct may have
     several). `beyond` says why the kernel may reach memory that none of these leads to; "" if it
-    cannot. `elements` has the floating type that the kernel shows for the memory behind each
-    parameter, or None.
+    cannot. `elements` has the type that the kernel shows for the memory behind each parameter (see
+    `element_types`), or None.
     """
 
     parameters: tuple[Access, ...]

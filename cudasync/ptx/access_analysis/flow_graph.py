@@ -19,6 +19,7 @@ from cudasync.ptx.ir import Integer, SymbolAddress
 from cudasync.ptx.types import StateSpace
 
 if TYPE_CHECKING:
+    from cudasync.ptx.element_types import Shown
     from cudasync.ptx.ir import Function, Module, Variable
     from cudasync.ptx.types import ScalarType
 
@@ -59,8 +60,9 @@ class Step:
 class MemoryAccess:
     """Global or generic memory at `address` is read, written, or both, by line `line` of the text.
 
-    `stored` goes there; only a piece of each value if `is_piece`. `element` is the floating type of
-    the moved value according to the instruction itself; `data` is where it moves from or to.
+    `stored` goes there; only a piece of each value if `is_piece`. `shown` is what the instruction
+    by itself shows of the moved value, `element` the type that it writes (of one element of a
+    vector), and `data` is where the value moves from or to.
     """
 
     address: int
@@ -70,6 +72,7 @@ class MemoryAccess:
     is_generic: bool = False
     is_piece: bool = False
     line: int = 0
+    shown: Shown | None = None
     element: ScalarType | None = None
     data: tuple[int, ...] = ()
 

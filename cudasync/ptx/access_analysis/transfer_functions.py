@@ -22,7 +22,7 @@ from cudasync.ptx.access_analysis.pointer_arithmetic import (
     load_move,
     move_of,
 )
-from cudasync.ptx.element_types import element_of
+from cudasync.ptx.element_types import shown_by
 from cudasync.ptx.ir import Address, Label, Operand, Register, Symbol, Vector
 from cudasync.ptx.liveness import defs
 from cudasync.ptx.opcodes import has_result
@@ -187,7 +187,8 @@ class StepWriter(OperandSlots):
                 is_generic(instruction),
                 is_narrow(instruction),
                 self._line,
-                element_of(instruction),
+                shown_by(instruction),
+                instruction.type if instruction.types else None,
                 data,
             )
         )

@@ -26,7 +26,7 @@ _WORD = re.compile(
       | \d+ \. \d* (?: [eE] [+-]? \d+ )?                  # decimal float, or a version
       | \d+ [eE] [+-]? \d+
       | \d \w*                                            # every other number
-      | " [^"\n]* "
+      | " (?: [^"\\\n] | \\. )* "
       | /\* .*                                            # a comment that never ends
       | .                                                 # punctuation, or something foreign
       | $

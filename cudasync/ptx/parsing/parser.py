@@ -26,6 +26,7 @@ NEWEST_VERSION = (9, 9)
 
 _VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})", re.ASCII)
 _TARGET = re.compile(r"(sm|compute)_[1-9]\d{1,2}[af]?", re.ASCII)
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
 _FILE_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 _LINKAGE = {
     ".visible": Linkage.VISIBLE,
@@ -54,8 +55,20 @@ def _source_files(words: list[str]) -> dict[int, str]:
         index = words.index(".file", index + 1)
         match words[index + 1 : index + 3]:
             case [number, name] if _FILE_NUMBER.fullmatch(number):
-                found[int(number)] = name.strip('"')
+                found[int(number)] = _unescaped(name.strip('"'))
     return found
+
+
+def _unescaped(text: str) -> str:
+    """The text of a string in which compilers write other letters than ASCII as `\\303\\251`."""
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(_byte_of, text.encode()).decode(errors="replace")
+
+
+def _byte_of(found: re.Match[bytes]) -> bytes:
+    code = found[1]
+    return bytes([int(code, 8) & 0xFF]) if code.isdigit() else code
 
 
 class _ModuleParser:

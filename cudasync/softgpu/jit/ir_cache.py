@@ -59,7 +59,7 @@ def _rooms(folder: Path) -> list[Path]:
 
 
 # Computed before the files are loaded: a file that is edited later then matches no key.
-_COMPILER = _compiler()
+_COMPILER = _AT_START = _compiler()
 
 
 class KernelTexts:
@@ -98,7 +98,7 @@ class KernelTexts:
         self._findings = self._findings or Findings(program)
         text = lower(program, variant, self._settings, self._findings)
         if key is not None:
-            disk_cache.keep(key, _record_of(text))
+            keep(key, _record_of(text))
         return text
 
     def _key(self, variant: Variant) -> str | None:
@@ -114,6 +114,16 @@ def key_of_compiled(kind: str, *parts: str) -> str | None:
     if _COMPILER is None or disk_cache.folder() is None:
         return None
     return disk_cache.key_of(kind, _COMPILER, *parts)
+
+
+def keep(key: str, record: bytes) -> None:
+    """Keep a result of the compiler, unless its files have changed since this process began.
+
+    The emitters are loaded late. After an edit or an upgrade they are the new ones, and would leave
+    their results under the name of the old, for processes with the old code around them.
+    """
+    if _compiler() == _AT_START:
+        disk_cache.keep(key, record)
 
 
 def _record_of(text: KernelText) -> bytes:

@@ -18,7 +18,7 @@ from cudasync.softgpu.interface.race_records import NEAR_NAME
 from cudasync.softgpu.jit.analysis.race_free_accesses import race_free_accesses
 from cudasync.softgpu.jit.checks.initialisation_calls import WINDOW_CALL
 from cudasync.softgpu.jit.convergence.calls import TELLING
-from cudasync.softgpu.jit.ir_cache import KernelTexts, key_of_compiled
+from cudasync.softgpu.jit.ir_cache import KernelTexts, keep, key_of_compiled
 from cudasync.softgpu.jit.kernel_abi.specialisation import PIECE_WEIGHT, Settings, Variant
 from cudasync.softgpu.jit.launch.block_slots import Fit
 from cudasync.softgpu.jit.launch.kernel_outline import Source, outline_of, parts_of, record_of
@@ -215,7 +215,7 @@ def compile_module(
     is_whole = only is None and not refused and not variables
     key = None if source is None or not is_whole else _key(source, settings)
     if key is not None:
-        disk_cache.keep(key, record_of(module, [each.outline for each in kernels.values()]))
+        keep(key, record_of(module, [each.outline for each in kernels.values()]))
     return JitModule(kernels, refused, variables)
 
 

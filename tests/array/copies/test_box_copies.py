@@ -159,7 +159,7 @@ def made(place, shape, dtype=np.float32):
     return cs.pinned_empty(shape, dtype) if place == "pinned" else np.empty(shape, dtype)
 
 
-BOX, LINE = "cuMemcpy3DAsync", "cuMemcpyDtoDAsync"
+BOX, LINE, FROM_HOST = "cuMemcpy3DAsync", "cuMemcpyDtoDAsync", "cuMemcpyHtoDAsync"
 PEER = "cuMemcpy3DPeerAsync" if LAST else BOX
 
 
@@ -189,9 +189,8 @@ def test_it_is_one_call_of_the_driver(to, of, call, one, other):
     cs.waitall()
     with counted_calls() as calls:
         cs.copy(one(target), other(source)).wait()
-    assert {name: n for name, n in calls.items() if "Memcpy" in name or "Launch" in name} == {
-        call: 1
-    }
+    # The contents of pageable memory are set aside without their gaps.
+    assert moved(calls) in ([call], [FROM_HOST] if of == "pageable" else [call])
 
 
 def moved(calls):
@@ -205,7 +204,7 @@ def test_a_read_only_view_is_a_source():
     cs.waitall()
     with counted_calls() as calls:
         cs.copy(target, source[:, 2:6]).wait()
-    assert moved(calls) == [BOX]
+    assert moved(calls) == [FROM_HOST]
     assert target.numpy().tolist() == source[:, 2:6].tolist()
     with pytest.raises(ValueError, match="read-only"):
         cs.copy(source[:, 2:6], target)

@@ -13,7 +13,7 @@ from helpers.arrays.foreign_arrays import TheirStream, is_held_up, pinned, reade
 import cudasync as cs
 from cudasync.array.allocation import reap
 from cudasync.driver.interchange import dlpack_export
-from cudasync.testing import Latch
+from cudasync.testing import HostLatch, Latch
 
 
 @pytest.fixture
@@ -86,14 +86,30 @@ def test_the_consumer_may_name_a_stream_by_the_object(engine, latch):
     assert is_held_up(theirs.stream.query)
 
 
-def test_who_wants_no_order_gets_none(engine, latch):
-    x = cs.zeros(4)
-    x.wait()
-    before = engine.statistics().ops
-    engine.push(latch.hold, device=cs.Device(0), writes=[x])
-    x.__dlpack__(stream=-1)
-    assert engine.statistics().ops - before == 1
-    assert cs.Stream.from_handle(1).query()
+@pytest.mark.parametrize("kind", ["writes", "reads"])
+@pytest.mark.parametrize("place", [0, "cpu"])
+def test_who_names_no_stream_gets_memory_that_no_op_uses(engine, latch, place, kind):
+    """The consumer may read and write, so the export comes after writers and readers."""
+    x, seen = cs.zeros(4, device=place), []
+    with HostLatch() as gate:
+        if place == "cpu":
+            op = engine.push(gate.wait, **{kind: [x]})
+        else:
+            op = engine.push(latch.hold, device=cs.Device(0), **{kind: [x]})
+        before = engine.statistics().ops
+
+        def export():
+            with cs.use(engine):
+                x.__dlpack__(stream=None if place == "cpu" else -1)
+            seen.append(op.done())
+
+        consumer = threading.Thread(target=export)
+        consumer.start()
+        while consumer.is_alive() and engine.statistics().ops == before:
+            consumer.join(0.001)
+        latch.release()
+    consumer.join()
+    assert seen == [True]
 
 
 @pytest.mark.parametrize("wrong", [0, -2])

@@ -56,6 +56,15 @@ def test_memory_is_shared_and_nothing_copied(engine, kind):
     assert mine.ptr == theirs.array.buffer.ptr
     assert mine.device is cs.Device(0)
     assert mine.numpy().tolist() == theirs.array.numpy().tolist()
+    assert mine.is_read_only is (kind is OldTensor)
+    if kind is OldTensor:
+        # DLPack before 1.0 cannot tell, but the array interface can.
+        with pytest.raises(ValueError, match="read-only"):
+            cs.copy(mine[1], np.full(4, 7, np.float32))
+        theirs.__cuda_array_interface__ = {"data": (mine.ptr, True)}
+        assert cs.from_dlpack(theirs).is_read_only
+        theirs.__cuda_array_interface__ = {"data": (mine.ptr, False)}
+        mine = cs.from_dlpack(theirs)
     cs.copy(mine[1], np.full(4, 7, np.float32)).wait()
     assert theirs.array.numpy()[1].tolist() == [7] * 4
 

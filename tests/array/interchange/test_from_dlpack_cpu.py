@@ -36,7 +36,10 @@ def pushed() -> int:
 
 
 def old(host: np.ndarray) -> Theirs:
-    return Theirs(host, is_old=True)
+    """A tensor whose capsule cannot tell that it may be written, but whose array interface does."""
+    made = Theirs(host, is_old=True)
+    made.__array_interface__ = host.__array_interface__
+    return made
 
 
 @pytest.mark.parametrize("wrap", [np.asarray, Theirs, old])
@@ -79,11 +82,34 @@ def test_memory_lives_as_long_as_an_array_an_op_or_an_export_needs_it():
     assert gone() is None
 
 
-@pytest.mark.parametrize("wrap", [np.asarray, Theirs])
-def test_what_is_read_only_there_is_read_only_here(wrap):
+def frozen_in_its_interface(host: np.ndarray) -> Theirs:
+    """As JAX does, it lends immutable memory by a capsule that cannot say so."""
+    made = old(host)
+    made.__array_interface__ |= {"data": (host.ctypes.data, True)}
+    return made
+
+
+def interface_of_other_memory(host: np.ndarray) -> Theirs:
+    made = old(host)
+    made.__array_interface__ |= {"data": (host.ctypes.data + 8, False)}
+    return made
+
+
+FROZEN = {
+    "NumPy": np.asarray,
+    "DLPack 1.0": Theirs,
+    "before 1.0": lambda host: Theirs(host, is_old=True),
+    "before 1.0, and says so": frozen_in_its_interface,
+    "before 1.0, and speaks of other memory": interface_of_other_memory,
+}
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_what_is_read_only_there_is_read_only_here(name):
     host = np.arange(4.0)
-    host.flags.writeable = False
-    frozen = cs.from_dlpack(wrap(host))
+    # NumPy itself does not lend read-only memory by an old capsule.
+    host.flags.writeable = name.startswith("before")
+    frozen = cs.from_dlpack(FROZEN[name](host))
     assert frozen.is_read_only
     assert frozen[1:].is_read_only
     count = pushed()

@@ -34,7 +34,17 @@ KERNEL = """
     ret;
 }}
 """
-SIZES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "b32": 4}
+SIZES = {
+    "f16": 2,
+    "bf16": 2,
+    "f32": 4,
+    "f64": 8,
+    "s16": 2,
+    "s32": 4,
+    "s64": 8,
+    "f16x2": 4,
+    "b32": 4,
+}
 TEXT = COPY.format(
     kernels="".join(
         KERNEL.format(
@@ -51,12 +61,20 @@ NUMBERS = [np.dtype(letter) for letter in "?bBhHiIlLefdFD"]
 OTHERS = [np.dtype("V4"), np.dtype("S4"), np.dtype("f4, i4"), np.dtype("M8[s]")]
 # The rule in full: the dtypes that each kernel type would misread. All others are allowed.
 REFUSED = {
-    "f16": "?ilfdFD",
-    "bf16": "?ilefdFD",
-    "f32": "?hledD",
-    "f64": "?hiefF",
+    "f16": "?bBhHiIlLfdFD",
+    # NumPy has no bfloat16.
+    "bf16": "?bBiIlLefdFD",
+    "f32": "?bBhHiIlLedD",
+    "f64": "?bBhHiIlLefF",
+    "s16": "?bBiIlLefdFD",
+    "s32": "?bBhHlLefdFD",
+    "s64": "?bBhHiIefdFD",
+    # Sources have two halves as a pair, or as an integer of four bytes.
+    "f16x2": "?bBhHlLfdFD",
     "b32": "",
 }
+MEANT = {"f16": "f2", "bf16": "u2", "f32": "f4", "f64": "f8", "s16": "i2", "s32": "u4", "s64": "i8",
+         "f16x2": "f2", "b32": "u1"}  # fmt: skip
 
 
 @pytest.fixture
@@ -85,14 +103,14 @@ def takes(kernel, array, target):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_the_rule_for_elements_holds_for_every_dtype(engine, kernels, name):
-    kernel, target = kernels[name], cs.zeros(64, np.uint8)
+    kernel, target = kernels[name], cs.zeros(64, "V1")
     for dtype in NUMBERS + OTHERS:
         x = cs.zeros(8, dtype)
         expected = dtype.kind in "VSM" or dtype.char not in REFUSED[name]
         assert takes(kernel, x, target) is expected, dtype
         assert takes(kernel, TheirArray(np.zeros(8, dtype)), target) is expected, dtype
         assert takes(kernel, cs.DeviceBuffer(256).view(8, dtype), target) is expected, dtype
-        assert takes(kernel, x.view(np.uint8), target)
+        assert takes(kernel, x.view(MEANT[name]), target)
     assert takes(kernel, cs.DeviceBuffer(64), target)
 
 
@@ -138,7 +156,7 @@ def test_each_way_out_that_is_named_works(engine, kernels):
     assert target.numpy()[:2].tolist() == [1.5, 2.5]
 
 
-def test_a_planted_rule_that_takes_every_float_is_noticed(engine, monkeypatch):
+def test_a_planted_rule_that_takes_every_array_is_noticed(engine, monkeypatch):
     monkeypatch.setattr(argument_checks, "_may_hold", lambda dtype, element: True)
     kernel = cs.Module.from_ptx(TEXT).kernel("copy_f32")
     assert takes(kernel, cs.zeros(8, np.float64), cs.zeros(8))

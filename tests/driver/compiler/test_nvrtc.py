@@ -136,6 +136,42 @@ def test_what_differs_in_anything_is_another(folder, compiled, other):
     assert len(compiled) == 2
 
 
+HEADED = '#include "fill.cuh"\n' + PLAIN.replace("= n", "= filled(n)")
+
+
+@pytest.mark.parametrize("place", ["plain", "projéct one", 'a "b\\c', "42"])
+@pytest.mark.parametrize(
+    ("name", "include_dirs", "expected"),
+    [
+        ("<cuda>", ["{here}/inc"], {"<cuda>", "{first}/inc/fill.cuh"}),
+        ("<cuda>", ["inc"], {"<cuda>", "inc/fill.cuh"}),
+        ("sub/é.cu", ["inc"], {"sub/é.cu", "inc/fill.cuh"}),
+        ("{here}/fill.cu", ["inc"], {"{first}/fill.cu", "inc/fill.cuh"}),
+    ],
+)
+def test_kept_code_names_no_folder_that_the_caller_did_not_name(
+    folder, compiled, tmp_path, monkeypatch, place, name, include_dirs, expected
+):
+    """Two programs, each in a folder of its own, give the same relative names."""
+    first, second = tmp_path / place, tmp_path / "second"
+    options = ["-lineinfo"]
+    for turn, here in enumerate((first, second)):
+        (here / "inc").mkdir(parents=True)
+        (here / "inc" / "fill.cuh").write_text("__device__ int filled(int n) { return n + 1; }")
+        monkeypatch.chdir(here)
+        made = compile_cuda(
+            HEADED,
+            name=name.format(here=first),
+            options=options,
+            include_dirs=[each.format(here=first) for each in include_dirs],
+        )
+        assert len(compiled) == 1, turn
+        (kernel,) = parse(made.ptx).kernels
+        files = {each.file for each in kernel.locations}
+        assert files <= {each.format(first=first) for each in expected}
+        assert name.format(here=first) in files
+
+
 def test_another_nvrtc_compiles_anew(folder, compiled, monkeypatch):
     compile_cuda(PLAIN)
     monkeypatch.setattr(nvrtc, "version", lambda: (99, 0))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from cuda.bindings import driver
 
 from cudasync.driver.graph.work.work import Work
+from cudasync.driver.memory.buffer import checked_size
 
 if TYPE_CHECKING:
     from cudasync.driver.device import Device
@@ -24,7 +25,7 @@ class Allocate(Work):
     add = "cuGraphAddMemAllocNode"
 
     def __init__(self, size_bytes: SupportsIndex) -> None:
-        self.size_bytes = operator.index(size_bytes)
+        self.size_bytes = checked_size(size_bytes)
         if self.size_bytes < 1:
             raise ValueError(f"a node cannot allocate {self.size_bytes} bytes: give 1 or more")
         self._params: Any = None

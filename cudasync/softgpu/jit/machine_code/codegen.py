@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.kernel_abi.kernel_text import KernelFunction
 
 _ENTRY = "kernel"
+# Read as they are loaded: an edited file is another compiler, in later processes.
+_FILES = tuple(Path(each).read_text(encoding="utf-8") for each in (__file__, mask_vectors.__file__))
+
 # One compilation at a time, so that each text is compiled once, and only one thread calls LLVM.
 _lock = Lock()
 # The number of texts that were compiled, and of texts that were found on disk.
@@ -143,8 +146,7 @@ def prepared(module: Any, machine: Any, *, is_light: bool = False) -> tuple[Any,
 def _setup() -> tuple[str, ...]:
     """The inputs of machine code beside the text: LLVM, the processor, and these files."""
     version = ".".join(map(str, llvm.llvm_version_info))
-    files = (Path(each).read_text(encoding="utf-8") for each in (__file__, mask_vectors.__file__))
-    return llvmlite.__version__, version, _machine().triple, host_level(), *files
+    return llvmlite.__version__, version, _machine().triple, host_level(), *_FILES
 
 
 def _codes(texts: Sequence[str]) -> list[list[bytes]]:

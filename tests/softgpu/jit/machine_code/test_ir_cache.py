@@ -153,6 +153,19 @@ def test_an_edited_file_makes_another_compiler(tmp_path, monkeypatch, place):
     assert ir_cache._compiler() is None
 
 
+def test_a_process_whose_compiler_is_edited_under_it_keeps_nothing(folder, lowered, monkeypatch):
+    """Its late imports are the new files, and its name for them is that of the old files."""
+    module = parse(FILL)
+    with monkeypatch.context() as edited:
+        edited.setattr(ir_cache, "_compiler", lambda: "files that are new")
+        compile_module(module, image=FILL)
+    assert not list(folder.iterdir())
+    lowered.clear()
+    compile_module(module, image=FILL)
+    assert lowered
+    assert list(folder.iterdir())
+
+
 def test_without_its_text_or_the_compilers_files_nothing_is_kept(folder, lowered, monkeypatch):
     module = parse(FILL)
     compile_module(module)
