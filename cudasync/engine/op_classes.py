@@ -129,6 +129,8 @@ class DataFence(FullOp):
 
     __slots__ = ()
 
+    _fn = None
+
 
 class Fence(DataFence):
     """A fence behind every earlier op of its engine."""

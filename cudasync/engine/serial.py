@@ -23,7 +23,7 @@ from cudasync.engine.device.attribution import is_harmless
 from cudasync.engine.ledger import Ledger, poison
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import Op, OpKind, claim
+from cudasync.engine.op import Op, OpKind, claim, salvaged
 from cudasync.engine.op_classes import DeviceOp
 from cudasync.errors import CudasyncError, DeadlockError
 from cudasync.locks import Lock
@@ -146,7 +146,7 @@ class SerialDispatcher:
             try:
                 if op._salvage is not None:
                     with current.use(op._engine), suppress(Exception):
-                        rest = op._salvage(op)
+                        rest = salvaged(op)
                         if rest is not None:
                             self._call(op, rest)
             finally:

@@ -14,7 +14,7 @@ from cudasync.engine.ledger import poison
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, LONG_S
-from cudasync.engine.op import Op, claim
+from cudasync.engine.op import Op, claim, salvaged
 from cudasync.engine.op_classes import DeviceOp, PlainOp
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class Worker:
         else:
             if op._salvage is not None:
                 self.op = op
-                op._salvage(op)
+                salvaged(op)
             op.failure = failure
             op._engine._failures.note(failure, op)
             ledger.counters.failed_ops.next()
