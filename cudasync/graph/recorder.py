@@ -211,6 +211,7 @@ class Recorder:
             )
         if launch is not None:
             launch = launch.kept_for_good()
+            said["value_words"] = launch.value_words()
             if self._anywhere and launch.kept is not None:
                 launch.kept = lasting(launch.kept)
             fn = launch.on
