@@ -145,7 +145,7 @@ class SerialDispatcher:
         if failure is not None:
             try:
                 if op._salvage is not None:
-                    with current.use(op._engine), suppress(Exception):
+                    with current.using(op._engine), suppress(Exception):
                         rest = salvaged(op)
                         if rest is not None:
                             self._call(op, rest)
@@ -155,7 +155,7 @@ class SerialDispatcher:
         self._running.append(op)
         self._runner = get_ident()
         try:
-            with current.use(op._engine):
+            with current.using(op._engine):
                 op._result = self._call(op, fn)
         except BaseException as error:
             if not (isinstance(op, DeviceOp) and is_harmless(op, error)):

@@ -8,29 +8,27 @@ program is recorded, and their own class afterwards. A push outside of recording
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cudasync.engine import Engine
 from cudasync.engine.current import maybe_engine
+from cudasync.engine.general_push import is_ours
 from cudasync.engine.lifecycle import fork_and_exit
-from cudasync.engine.op import OpKind
 from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import FrameType
 
-    from cudasync.engine import Op
     from cudasync.graph.recorder import Recorder
-
-# Kinds that an engine runs at once, even during a recording.
-MEMORY = (OpKind.ALLOCATE, OpKind.FREE)
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 _lock = Lock()
 
 
-def begin(recorder: Recorder) -> None:
+def stand_in(recorder: Recorder) -> None:
     """From now on the verbs of engines lead to `recorder`, in the code that it is current for."""
     with _lock:
         _recorders.add(recorder)
@@ -38,8 +36,8 @@ def begin(recorder: Recorder) -> None:
             each.__class__ = RecordedEngine
 
 
-def end(recorder: Recorder) -> None:
-    """Undo `begin`."""
+def stand_aside(recorder: Recorder) -> None:
+    """Undo `stand_in`."""
     with _lock:
         _recorders.discard(recorder)
         if not _recorders:
@@ -83,7 +81,7 @@ class RecordedEngine(Engine):
         device: Any = None,
         pool: str | None = None,
     ) -> Any:
-        recorder = _recorder_in_place_of(self, "a push")
+        recorder = _recorder_in_place_of(self, sys._getframe(1), "a push")
         push: Any = self._push_any if recorder is None else recorder.push
         return push(fn, reads, writes, name, priority, device, pool)
 
@@ -94,17 +92,10 @@ class RecordedEngine(Engine):
         priority: int = 0,
         pool: str | None = None,
     ) -> Any:
-        recorder = _recorder_in_place_of(self, "a batch")
+        recorder = _recorder_in_place_of(self, sys._getframe(1), "a batch")
         if recorder is not None:
             return recorder.push_many(steps, name, priority, pool)
         return Engine.push_many(self, steps, name, priority, pool)
-
-    def _push(self, fn: Callable[..., Any], kind: OpKind, **said: Any) -> Op:
-        recorder = None if kind in MEMORY else _recorder_in_place_of(self, "a push")
-        if recorder is not None:
-            node: Any = recorder._push(fn, kind, **said)
-            return node  # type: ignore[no-any-return]
-        return super()._push(fn, kind, **said)
 
     def waitall(self, timeout: float | None = None) -> None:
         self._refuse_in_recording("waitall()")
@@ -133,13 +124,17 @@ class RecordedEngine(Engine):
         return super().__enter__()
 
     def _refuse_in_recording(self, what: str, *why: str) -> None:
-        recorder = _recorder_here()
+        recorder = _recorder_of(sys._getframe(2))
         if recorder is not None:
             recorder.refuse(what, *why)
 
 
-def _recorder_here() -> Recorder | None:
-    """The recorder of the code that calls; None outside of recordings."""
+def _recorder_of(caller: FrameType) -> Recorder | None:
+    """The recorder of a program's code; None outside of recordings, and for code of the library:
+    what it pushes onto an engine by name is no part of the program, such as the end of memory, or
+    the next items of an input pipeline."""
+    if is_ours(caller.f_code):
+        return None
     found: Any = maybe_engine()
     if found is None or found.mode != "recording" or found.is_closed:
         return None
@@ -147,10 +142,10 @@ def _recorder_here() -> Recorder | None:
     return recorder
 
 
-def _recorder_in_place_of(engine: Engine, what: str) -> Recorder | None:
-    """The recorder that stands in for `engine` here; None outside of recordings. Raises
+def _recorder_in_place_of(engine: Engine, caller: FrameType, what: str) -> Recorder | None:
+    """The recorder that stands in for `engine` in the calling code; None if none does. Raises
     RecordingError if a program is recorded that began with another engine."""
-    recorder = _recorder_here()
+    recorder = _recorder_of(caller)
     if recorder is not None and recorder.outside is not engine:
         refuse_another(recorder, what)
     return recorder

@@ -23,6 +23,7 @@ from cudasync.errors import RecordingError
 from cudasync.graph.hazards import Hazards
 from cudasync.graph.node import Node
 from cudasync.graph.placement.memory import Anywhere, AnywhereMap, lasting
+from cudasync.graph.recorded_engine import refuse_another
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -235,6 +236,13 @@ class Recorder:
         is a weak reference that is dead once the program has no array on the memory."""
         self._raise_if_over()
         self._anywhere.add(Anywhere(region, device, memory, arrays))
+
+    def in_place_of(self, engine: object) -> Recorder:
+        """The recorder, where the engine outside is to be current inside of the recording. Raises
+        RecordingError for another engine."""
+        if engine is not self and engine is not self.outside:
+            refuse_another(self, "the use")
+        return self
 
     def beside(self) -> Recorder:
         """A recorder of a separate program, with the same engine outside."""

@@ -14,6 +14,7 @@ from cudasync.graph.control import Cond, Repeat, WhileLoop
 from cudasync.graph.control.block import Block
 from cudasync.graph.control.flag import Flag
 from cudasync.graph.executable import Executable
+from cudasync.graph.recorded_engine import stand_aside, stand_in
 from cudasync.graph.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class RecordedGraph:
         # Inside of another recording this is a separate program, unless it is launched there.
         self._recorder = outside.beside() if isinstance(outside, Recorder) else Recorder(outside)
         recorder: Any = self._recorder
+        stand_in(recorder)
         self._token = current.enter(recorder)
         return self
 
@@ -59,6 +61,7 @@ class RecordedGraph:
         assert recorder is not None
         current.leave([self._token])
         recorder._is_closed = recorder.is_closed = True
+        stand_aside(recorder)
         if error is None:
             self._nodes = tuple(recorder.nodes)
             self._is_whole = True

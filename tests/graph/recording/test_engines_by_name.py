@@ -136,7 +136,7 @@ def test_every_public_verb_of_an_engine_is_recorded_or_refused():
     verbs = {
         name
         for name, each in vars(Engine).items()
-        if callable(each) and (not name.startswith("_") or name in ("__enter__", "_push"))
+        if callable(each) and (not name.startswith("_") or name == "__enter__")
     }
     assert verbs <= set(vars(RecordedEngine))
 
@@ -158,6 +158,31 @@ def test_code_outside_of_the_recording_runs_at_once(engine):
     assert seen[:2] == [1, 2]
     assert __file__ in str(seen[2])
     assert not g.nodes
+
+
+def test_what_the_library_pushes_for_itself_is_not_recorded(engine, x):
+    """The items of an input pipeline, and the end of borrowed memory."""
+    items = iter(cs.data.source(range(8)).map(lambda item: item + 1, workers=2).batch(2))
+    next(items)
+    borrowed = cs.from_dlpack(np.arange(4, dtype=np.float32))
+    with cs.graph() as g:
+        del borrowed
+        y = x + 1
+        batch = next(items)
+    assert np.asarray(batch).tolist() == [3, 4]
+    assert [node.name for node in g.nodes] == [g.nodes[0].name]
+    g.instantiate().launch()
+    assert y.numpy().tolist() == [1] * 64
+
+
+def test_the_memory_of_another_serial_engine_is_freed_inside_of_a_recording(x):
+    with cs.Engine("serial"):
+        theirs = cs.zeros(64)
+        with cs.Engine("serial"), cs.graph() as g:
+            del theirs
+            y = x + cs.empty(64)
+        g.instantiate().launch().wait()
+        assert y.shape == (64,)
 
 
 def test_engines_have_their_own_class_once_nothing_is_recorded(engine):
