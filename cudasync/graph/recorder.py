@@ -20,6 +20,7 @@ from cudasync.engine.hazards.interval_map import Everywhere, keep_what_lies_betw
 from cudasync.engine.hazards.variable import as_tuple, resolve
 from cudasync.engine.op import OpKind
 from cudasync.errors import RecordingError
+from cudasync.graph.buffers import Unlaunched, made_by
 from cudasync.graph.hazards import Hazards
 from cudasync.graph.node import Node
 from cudasync.graph.placement.memory import Anywhere, AnywhereMap, lasting
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from cudasync.driver.device import DeviceLike
     from cudasync.engine import Engine
     from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.hazards.interval_map import Region
     from cudasync.graph.control import Control
 
 # Kinds that the engine outside runs at once, even during a recording.
@@ -56,6 +58,20 @@ class Recorder:
         self._anywhere = AnywhereMap()
         # Programs around the current block, the outermost first.
         self._around: list[tuple[list[Node], Hazards]] = []
+        # The nodes of all blocks that have ended, also by an exception.
+        self._inside: list[Node] = []
+        # The memory that was allocated for arrays of this program.
+        self._allocated: list[Region] = []
+        # Recordings that are part of this program, if no launch of theirs was pushed yet.
+        self.inner: list[Unlaunched] = []
+
+    def unlaunched(self, site: str) -> Unlaunched | None:
+        """The memory that the program made; None if there is none. Its recording ends now, at
+        `site`."""
+        around = [each for program, _ in self._around for each in program]
+        nodes = [*around, *self.nodes, *self._inside]
+        made = made_by(nodes, self._allocated)
+        return Unlaunched(self.outside, made, site) if made else None
 
     @property
     def program(self) -> list[Node]:
@@ -71,6 +87,7 @@ class Recorder:
     def close_block(self) -> list[Node]:
         """End the block; returns the nodes inside."""
         inside = self.nodes
+        self._inside += inside
         self.nodes, self._hazards = self._around.pop()
         return inside
 
@@ -251,6 +268,7 @@ class Recorder:
         return made
 
     def _adopt(self, region: Any, op: Any) -> None:
+        self._allocated.append(region)
         self.outside._adopt(region, op)
 
     def _drain(self, timeout: float | None) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import current
+from cudasync.engine.general_push import push_site
 from cudasync.errors import RecordingError
 from cudasync.graph import child_graphs, diagram_export
 from cudasync.graph.arguments import argument
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from cudasync.graph.arguments import Argument
+    from cudasync.graph.buffers import Unlaunched
     from cudasync.graph.node import Node
 
 
@@ -39,6 +41,8 @@ class RecordedGraph:
         self._nodes: tuple[Node, ...] = ()
         self._arguments: dict[str, Argument] = {}
         self._is_whole = False
+        # Memory that this recording and those inside of it made, if no launch is pushed yet.
+        self._unlaunched: tuple[Unlaunched, ...] = ()
 
     def __enter__(self) -> RecordedGraph:
         if self._recorder is not None:
@@ -62,6 +66,9 @@ class RecordedGraph:
         current.leave([self._token])
         recorder._is_closed = recorder.is_closed = True
         stand_aside(recorder)
+        frame = push_site()
+        mine = recorder.unlaunched(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        self._unlaunched = (*recorder.inner, *([] if mine is None else [mine]))
         if error is None:
             self._nodes = tuple(recorder.nodes)
             self._is_whole = True
@@ -132,7 +139,7 @@ class RecordedGraph:
         ValueError for an unknown pass, TypeError for a name that is not in a tuple, list or set.
         """
         self._raise_if_not_whole()
-        return Executable(self._nodes, self._arguments, without)
+        return Executable(self._nodes, self._arguments, without, self._unlaunched)
 
     def launch(self) -> Node:
         """Inside of another recording: make this program a part of that one, as one node.
@@ -152,6 +159,7 @@ class RecordedGraph:
             )
         firsts = {name: each.first for name, each in self._arguments.items()}
         nodes, staged, _ = on_values(self._nodes, self._arguments, firsts)
+        engine.inner += self._unlaunched
         return child_graphs.record(engine, nodes, staged, firsts)
 
     def _raise_if_not_whole(self) -> None:
