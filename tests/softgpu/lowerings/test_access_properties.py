@@ -235,11 +235,6 @@ def _set(place, name, value):
     return lambda patch: patch.setattr(place, name, value)
 
 
-def _spoil_what_a_multiply_add_adds(patch):
-    for place in (pointer_arithmetic, transfer_functions):
-        patch.setattr(place, "is_float", lambda each: each.opcode == "mad")
-
-
 def _as_it_was(self, values):
     return values
 
@@ -284,7 +279,9 @@ PLANTED = {
     "a reduction over lanes spoils a pointer": _set(
         pointer_arithmetic, "SURVIVORS", {**pointer_arithmetic.SURVIVORS, "redux": ()}
     ),
-    "what a multiply-add adds is multiplied": _spoil_what_a_multiply_add_adds,
+    "what a multiply-add adds is multiplied": _set(
+        pointer_arithmetic, "SURVIVORS", {**pointer_arithmetic.SURVIVORS, "mad": ()}
+    ),
     "a shift up is always an index": _set(pointer_arithmetic, "_LEAST_FAR_SHIFT", 65),
     "a float is never a pointer": _set(pointer_arithmetic, "_KEEPS_BITS", frozenset({"mov"})),
     "one pass is taken for all": _set(accesses, "settle", _one_pass),
