@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from cudasync.driver import Device, Stream
     from cudasync.engine.hazards.interval_map import Region
 
+# The bytes of its own on each side of a graph's slot; a multiple of every alignment of an array.
+_MARGIN = 512
+
 
 class Array(Arithmetic, Multiplying, Values, Protocols):
     """An n-dimensional array in device memory.
@@ -157,10 +160,18 @@ class Array(Arithmetic, Multiplying, Values, Protocols):
         return False
 
     def _slot(self) -> Array:
-        """Memory for an equal array: a graph's slot, which stands for any array of this kind."""
-        from cudasync.array.creation import empty_like
+        """Memory for an equal array: a graph's slot, which stands for any array of this kind.
 
-        return empty_like(self)
+        A margin around it is its own, so that no pointer to a neighbour is its beginning or end.
+        """
+        from cudasync.array.any_device import is_anywhere
+        from cudasync.array.creation import empty, empty_like
+
+        if self.device == CPU or is_anywhere(self):
+            return empty_like(self)
+        around = empty(self.nbytes + 2 * _MARGIN, np.uint8, device=self.device)
+        strides = contiguous_strides(self.shape, self.dtype.itemsize)
+        return Array(around._allocation, around.ptr + _MARGIN, self.shape, strides, self.dtype)
 
     def __cudasync_order__(self, stream: Any) -> None:
         """Raise ValueError unless the driver layer may use the array on `stream`.

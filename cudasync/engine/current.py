@@ -6,7 +6,7 @@ The current engine is the engine of the context (`with engine:`), else the engin
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -102,16 +102,25 @@ def _forget_parents() -> None:
         _current.set(None)
 
 
-@contextmanager
-def use(engine: Engine) -> Iterator[Engine]:
+def use(engine: Engine) -> AbstractContextManager[Engine]:
     """Make `engine` current inside a `with` block, without closing it at the end.
 
     This holds for the calling thread or asyncio task, and for code that begins inside with a copy
     of its context: tasks, `asyncio.to_thread`, `contextvars.copy_context().run`. In a new thread,
     also of a thread pool, the engine of the process is current. (From Python 3.14 on,
     `-X thread_inherit_context` changes that.) A context copy that outlives the block keeps the
-    engine, which may be closed by then. In an op, the op's own engine is current.
+    engine, which may be closed by then. In an op, the op's own engine is current. In a recording
+    the recorded engine stays current, and another engine raises RecordingError.
     """
+    recorder: Any = _current.get()
+    if recorder is not None and recorder.mode == "recording":
+        engine = recorder.in_place_of(engine)
+    return using(engine)
+
+
+@contextmanager
+def using(engine: Engine) -> Iterator[Engine]:
+    """`use`, also for the engine of an op that runs while its thread records."""
     before = _current.get()
     token = None
     is_collected = False

@@ -99,8 +99,9 @@ class Engine:
         self._failures = Failures()
         # On a serial engine only the pushing op is unfinished: it would wait for itself.
         self._max_in_flight = max_in_flight if chosen == "async" else None
-        # Unfinished ops that were planned with a node.
-        self._registered: dict[Op, None] = {}
+        # Unfinished ops that were planned with a node, each with its function: what a function has
+        # lives until the work that it enqueued is over, and no longer.
+        self._registered: dict[Op, object] = {}
         self._last_fence: Callable[[], Fence | None] = lambda: None
         # The number of ops that were pushed inside ops.
         self._nested = Tickets()

@@ -27,7 +27,7 @@ from cudasync.engine.op_classes import DeviceOp, FullOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
+    from types import CodeType, FrameType
     from typing import TypeAlias
 
     from cudasync.driver import Device
@@ -255,6 +255,11 @@ class _Own(dict[str, bool]):
 
 
 _OWN = _Own()
+
+
+def is_ours(code: CodeType) -> bool:
+    """True for code of this package that is no program."""
+    return _OWN[code.co_filename]
 
 
 def push_site() -> FrameType:

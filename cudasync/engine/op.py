@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import CodeType
     from typing import TypeAlias, TypeVar
+    from weakref import WeakMethod
 
     from cudasync.engine.device.timeline import Point
     from cudasync.engine.engine import Engine
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from cudasync.errors import OpError
 
     F = TypeVar("F", bound=Callable[..., Any])
+    Salvage: TypeAlias = "WeakMethod[Callable[[Any], Any]]"
     # Regions only read; regions read and written; regions written, which may be among the read.
     Regions: TypeAlias = tuple[tuple[Region, ...], tuple[Region, ...], tuple[Region, ...]]
 
@@ -95,14 +97,16 @@ class Op:
     # The accesses, with reasons, of a launch that took the long way.
     _said: Accesses | None = None
     # For a graph's segment under a profile: the start and end times of its nodes. On the host a
-    # list of (node, start, end), by time.perf_counter; else an object that returns them.
+    # list of (node's site, start, end), by time.perf_counter; else an object that returns them.
     node_times: Any = None
     # For an op that failed in part: the data it left wrong. None means all that it writes.
     _damage: Damage | None = None
-    # For an op of several steps: called with the op instead of its function if an input is wrong.
-    # It records the damage, and raises nothing. On the host it runs the steps that do not need that
-    # input. For a device it returns a function that enqueues them; None if there are none.
-    _salvage: Callable[[Any], Any] | None = None
+    # For an op of several steps: a weak reference to a method of an object that the op's function
+    # has. So the steps end with the op, which may stay the last writer of its data. The method is
+    # called with the op instead of its function if an input is wrong. It records the damage, and
+    # raises nothing. On the host it runs the steps that do not need that input. For a device it
+    # returns a function that enqueues them; None if there are none.
+    _salvage: Salvage | None = None
 
     finished: bool
     failure: Failure | None
@@ -224,6 +228,16 @@ class Op:
     @property
     def _is_issued(self) -> bool:
         return False
+
+
+def salvaged(op: Op) -> Any:
+    """Let an op of several steps, which the caller has claimed with its function, do without wrong
+    inputs what it can: see `Op._salvage`."""
+    salvage = op._salvage
+    assert salvage is not None
+    method = salvage()
+    assert method is not None, "its function, which the claiming thread has, keeps it alive"
+    return method(op)
 
 
 def site_of(code: CodeType, at: int) -> str:

@@ -131,6 +131,8 @@ class DataFence(FullOp):
 
     __slots__ = ()
 
+    _fn = None
+
 
 class Fence(DataFence):
     """A fence behind every earlier op of its engine."""

@@ -24,7 +24,7 @@ from cudasync.engine.ledger import Ledger, poison
 from cudasync.engine.lifecycle.left_ops import left_by_interrupt
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import Op, OpKind, claim
+from cudasync.engine.op import Op, OpKind, claim, salvaged
 from cudasync.engine.op_classes import DataFence, DeviceOp
 from cudasync.errors import CudasyncError, DeadlockError
 from cudasync.locks import Lock
@@ -180,12 +180,12 @@ class SerialDispatcher:
             if failure is None:
                 self._running.append(op)
                 self._runner = get_ident()
-                with current.use(op._engine):
+                with current.using(op._engine):
                     op._result = self._call(op, fn)
                 has_run = True
             elif op._salvage is not None:
-                with current.use(op._engine):
-                    rest = op._salvage(op)
+                with current.using(op._engine):
+                    rest = salvaged(op)
                     if rest is not None:
                         self._call(op, rest)
         except BaseException as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from cudasync.driver import Device
+from cudasync.driver.arguments.parameter import number_as
 from cudasync.engine.hazards.variable import resolve_one
 from cudasync.errors import RecordingError
 
@@ -56,11 +57,7 @@ class Argument:
             if not callable(value):
                 raise TypeError(f"argument {self.name} is a function, not {type(value).__name__}")
             return value
-        kind = np.asarray(self.slot).dtype
-        found = np.asarray(value)
-        if found.shape or not np.can_cast(found.dtype, kind, "same_kind"):
-            raise TypeError(f"argument {self.name} is a {kind}, not {_said_of(value)}")
-        return kind.type(value)
+        return number_as(self.slot.dtype, value, f"argument {self.name}")
 
     def _checked_array(self, value: Any) -> Any:
         slot = self.slot
@@ -112,10 +109,6 @@ def argument(name: str, value: Any) -> Argument:
     raise TypeError(
         f"argument {name} is a {type(value).__name__}: arguments are arrays, numbers and functions"
     )
-
-
-def _said_of(value: Any) -> str:
-    return f"{value!r}" if np.ndim(value) == 0 else f"an array of shape {np.shape(value)}"
 
 
 def _place(array: Any) -> str:

@@ -15,7 +15,7 @@ from cudasync.graph.device_graph import UncapturableError
 from cudasync.graph.hazards import ordered
 from cudasync.graph.instance import Instance, accesses_of
 from cudasync.graph.passes import optimised
-from cudasync.graph.retargeting import Aim, Move, aimed, touches
+from cudasync.graph.retargeting import Aim, Move, aimed, is_unclear, touches
 from cudasync.graph.staging import Staged
 
 if TYPE_CHECKING:
@@ -94,21 +94,32 @@ def on_values(
             aim.put(each.slot, values[each.name])
             continue
         users = [node for node in nodes if touches(node, each.region)]
-        holder = next((node for node in users if not node.can_be_aimed), None)
-        if holder is None:
+        why = _obstacle(nodes, users, each.region)
+        if why is None:
             aim.moves.append(Move.between(each.region, values[each.name].region))
             lines.append(f"argument {each.name}: in place, in {len(users)} nodes")
         else:
             copied.append(each)
-            lines.append(
-                f"argument {each.name}: copied in and out, for node {holder.index} "
-                f"({holder.name}) is a function that refers to it"
-            )
+            lines.append(f"argument {each.name}: copied in and out, for {why}")
     again = ordered(aimed(nodes, aim)) if arguments else nodes
     accesses = accesses_of(again)
     staged = [Staged(each, values[each.name], accesses) for each in copied]
     _raise_if_mixed(again, staged, values)
     return again, staged, lines
+
+
+def _obstacle(nodes: Sequence[Node], users: Sequence[Node], region: Region) -> str | None:
+    """Why the nodes cannot be aimed at another place of `region`; None if they can."""
+    for node in users:
+        if not node.can_be_aimed:
+            return f"node {node.index} ({node.name}) is a function that refers to it"
+    for node in nodes:
+        if is_unclear(node, (region,)):
+            return (
+                f"node {node.index} ({node.name}) gets an address as a value which is a border of "
+                "this memory and of its neighbour: pass an array"
+            )
+    return None
 
 
 def unused(nodes: Sequence[Node], arguments: Mapping[str, Argument]) -> set[str]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cudasync.engine import Op
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.graph.arguments import Argument
+    from cudasync.graph.buffers import Unlaunched
     from cudasync.graph.instance import Instance
     from cudasync.graph.node import Node
     from cudasync.graph.parts import Part
@@ -45,6 +46,7 @@ class Executable:
         nodes: Sequence[Node],
         arguments: Mapping[str, Argument] | None = None,
         without: Collection[str] = (),
+        unlaunched: Sequence[Unlaunched] = (),
     ) -> None:
         self._recorded = tuple(nodes)
         self._arguments = dict(arguments or {})
@@ -52,6 +54,8 @@ class Executable:
             raise TypeError(f"without= takes a tuple of pass names: without=({without!r},)")
         self._without = tuple(without)
         self._is_closed = False
+        # Memory that the recording made; nothing once a launch was pushed.
+        self._unlaunched = tuple(unlaunched)
         # The current arrays alone are kept alive: an instance knows only addresses.
         self._values = {name: each.first for name, each in self._arguments.items()}
         self._updates = 0
@@ -105,6 +109,7 @@ class Executable:
     def _launch(self, engine: Any, frame: FrameType, stream: StreamLike | None) -> Op:
         self._raise_if_closed()
         if stream is not None:
+            self._begin(self._instance, engine)
             return launch_on(self._instance, self._values, stream, engine, frame)
         return self._push(self._instance, self._values, engine, frame)
 
@@ -112,12 +117,22 @@ class Executable:
         self, instance: Instance, values: Mapping[str, Any], engine: Any, frame: FrameType
     ) -> Op:
         if engine.mode != "recording":
+            self._begin(instance, engine)
             return instance.push(engine, frame, values)
         # The recorded nodes, not the optimised ones: the outer graph has passes of its own.
         instance.raise_if_gone()
         nodes, staged, _ = on_values(self._recorded, self._arguments, values)
+        engine.inner += self._unlaunched
         recorded: Any = child_graphs.record(engine, nodes, staged, values)
         return recorded  # type: ignore[no-any-return]
+
+    def _begin(self, instance: Instance, engine: Any) -> None:
+        """A launch of `instance` is about to be pushed."""
+        instance.raise_if_gone()
+        for each in self._unlaunched:
+            each.launched(engine, instance.accesses)
+        self._unlaunched = ()
+        instance.let_push_only()
 
     def update(self, **values: Any) -> None:
         """Replace the values of these arguments in all later launches.
@@ -185,7 +200,7 @@ class Executable:
         if engine.mode == "recording":
             engine.refuse("a measurement")
         instance = self._instance
-        instance.raise_if_gone()
+        self._begin(instance, engine)
         frame = _getframe(1)
         ops = [op for each in instance.staged for op in each.copy_in(engine, self._values)]
         with brought(instance.states):

@@ -47,16 +47,21 @@ class Instance:
         self._buffers = Buffers(self.nodes)
         # What a launch must bring to memory first.
         self.states = states_of(self.nodes)
-        # The push of the only part, if a launch needs no other check.
+        # The push of the only part, if a launch needs no other check; None before the first launch.
         self.push_only: Callable[[Any, FrameType], Op] | None = None
+        self._push_only = self.push_only
         if len(self.parts) == 1 and not self.staged and not self._buffers and not self.states:
             part = self.parts[0]
             if isinstance(part, HostPart) or (isinstance(part, DevicePart) and part.is_direct):
-                self.push_only = part.push_only
+                self._push_only = part.push_only
         self.accesses = accesses_of(self.nodes)
         (_, updated, written), _, variables = self.accesses
         outside = [region for each in self.staged for region in each.regions[1]]
         self._written = list(variables), [*updated, *written, *outside]
+
+    def let_push_only(self) -> None:
+        """Take the short way from now on, if there is one."""
+        self.push_only = self._push_only
 
     def push(
         self,
@@ -102,7 +107,7 @@ class Instance:
 
     def close(self) -> None:
         """Drop its references to resources on devices; pushed launches still have theirs."""
-        self.push_only = None
+        self.push_only = self._push_only = None
         for part in self.parts:
             part.close()
 

@@ -7,7 +7,7 @@ waiting for it, is an error that says so. A node never changes once its recordin
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine.batch.union import Union
@@ -57,6 +57,7 @@ class Node:
         "steps",
         "stream",
         "transfer",
+        "value_words",
     )
 
     # For `predecessors`: a node orders later nodes, and poisons none yet.
@@ -81,6 +82,7 @@ class Node:
         launch: Launch | None = None,
         keeps: tuple[Any, ...] = (),
         control: Control | None = None,
+        value_words: frozenset[int] = frozenset(),
     ) -> None:
         self.index = index
         self.fn = fn
@@ -93,6 +95,8 @@ class Node:
         self.is_blocking = is_blocking
         # The launch, if the node is one: `fn` then issues it.
         self.launch = launch
+        # The words of the launch that may be addresses, and were given as values: their offsets.
+        self.value_words = value_words
         # For a block: its programs, and the rule for how often they run.
         self.control = control
         # The predecessors that the recording found.
@@ -193,6 +197,7 @@ class Node:
             launch=self.launch,
             keeps=(self,),
             control=self.control,
+            value_words=self.value_words,
         )
         made.expression = self.expression
         made.transfer = self.transfer
@@ -314,6 +319,28 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<Node {self.index} {self.name!r} {self.kind.value}>"
+
+
+class NodeSite(NamedTuple):
+    """What messages and profiles say of a node, which would keep its arrays alive."""
+
+    number: int
+    kernel: str
+    name: str
+    code: CodeType
+    at: int
+
+    @classmethod
+    def of(cls, node: Node) -> NodeSite:
+        return cls(node.index, node.kernel, node.name, node._code, node._at)
+
+    @property
+    def push_site(self) -> str:
+        """ "file:line" where the node was recorded."""
+        return site_of(self.code, self.at)
+
+    def __str__(self) -> str:
+        return f"node {self.number} ({self.kernel or self.name}), recorded at {self.push_site}"
 
 
 def _call_all(steps: Sequence[Node]) -> None:

@@ -20,9 +20,11 @@ from cudasync.engine.hazards.interval_map import Everywhere, keep_what_lies_betw
 from cudasync.engine.hazards.variable import as_tuple, resolve
 from cudasync.engine.op import OpKind
 from cudasync.errors import RecordingError
+from cudasync.graph.buffers import Unlaunched, made_by
 from cudasync.graph.hazards import Hazards
 from cudasync.graph.node import Node
 from cudasync.graph.placement.memory import Anywhere, AnywhereMap, lasting
+from cudasync.graph.recorded_engine import refuse_another
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from cudasync.driver.device import DeviceLike
     from cudasync.engine import Engine
     from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.hazards.interval_map import Region
     from cudasync.graph.control import Control
 
 # Kinds that the engine outside runs at once, even during a recording.
@@ -55,6 +58,20 @@ class Recorder:
         self._anywhere = AnywhereMap()
         # Programs around the current block, the outermost first.
         self._around: list[tuple[list[Node], Hazards]] = []
+        # The nodes of all blocks that have ended, also by an exception.
+        self._inside: list[Node] = []
+        # The memory that was allocated for arrays of this program.
+        self._allocated: list[Region] = []
+        # Recordings that are part of this program, if no launch of theirs was pushed yet.
+        self.inner: list[Unlaunched] = []
+
+    def unlaunched(self, site: str) -> Unlaunched | None:
+        """The memory that the program made; None if there is none. Its recording ends now, at
+        `site`."""
+        around = [each for program, _ in self._around for each in program]
+        nodes = [*around, *self.nodes, *self._inside]
+        made = made_by(nodes, self._allocated)
+        return Unlaunched(self.outside, made, site) if made else None
 
     def end(self) -> None:
         """End the recording: later pushes raise RecordingError."""
@@ -74,6 +91,7 @@ class Recorder:
     def close_block(self) -> list[Node]:
         """End the block; returns the nodes inside."""
         inside = self.nodes
+        self._inside += inside
         self.nodes, self._hazards = self._around.pop()
         return inside
 
@@ -215,6 +233,7 @@ class Recorder:
             )
         if launch is not None:
             launch = launch.kept_for_good()
+            said["value_words"] = launch.value_words()
             if self._anywhere and launch.kept is not None:
                 launch.kept = lasting(launch.kept)
             fn = launch.on
@@ -239,6 +258,13 @@ class Recorder:
         self._raise_if_over()
         self._anywhere.add(Anywhere(region, device, memory, arrays))
 
+    def in_place_of(self, engine: object) -> Recorder:
+        """The recorder, where the engine outside is to be current inside of the recording. Raises
+        RecordingError for another engine."""
+        if engine is not self and engine is not self.outside:
+            refuse_another(self, "the use")
+        return self
+
     def beside(self) -> Recorder:
         """A recorder of a separate program, with the same engine outside."""
         made = Recorder(self.outside)
@@ -246,6 +272,7 @@ class Recorder:
         return made
 
     def _adopt(self, region: Any, op: Any) -> None:
+        self._allocated.append(region)
         self.outside._adopt(region, op)
 
     def _drain(self, timeout: float | None) -> None:

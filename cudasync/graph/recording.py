@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import current
+from cudasync.engine.general_push import push_site
 from cudasync.errors import RecordingError
 from cudasync.graph import child_graphs, diagram_export
 from cudasync.graph.arguments import argument
@@ -14,6 +15,7 @@ from cudasync.graph.control import Cond, Repeat, WhileLoop
 from cudasync.graph.control.block import Block
 from cudasync.graph.control.flag import Flag
 from cudasync.graph.executable import Executable
+from cudasync.graph.recorded_engine import stand_aside, stand_in
 from cudasync.graph.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from cudasync.graph.arguments import Argument
+    from cudasync.graph.buffers import Unlaunched
     from cudasync.graph.node import Node
 
 
@@ -38,6 +41,8 @@ class RecordedGraph:
         self._nodes: tuple[Node, ...] = ()
         self._arguments: dict[str, Argument] = {}
         self._is_whole = False
+        # Memory that this recording and those inside of it made, if no launch is pushed yet.
+        self._unlaunched: tuple[Unlaunched, ...] = ()
 
     def __enter__(self) -> RecordedGraph:
         if self._recorder is not None:
@@ -46,6 +51,7 @@ class RecordedGraph:
         # Inside of another recording this is a separate program, unless it is launched there.
         self._recorder = outside.beside() if isinstance(outside, Recorder) else Recorder(outside)
         recorder: Any = self._recorder
+        stand_in(recorder)
         self._token = current.enter(recorder)
         return self
 
@@ -61,6 +67,10 @@ class RecordedGraph:
         # A fork inside of the block has ended it already in the child.
         is_whole = error is None and not recorder.is_closed
         recorder.end()
+        stand_aside(recorder)
+        frame = push_site()
+        mine = recorder.unlaunched(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        self._unlaunched = (*recorder.inner, *([] if mine is None else [mine]))
         if is_whole:
             self._nodes = tuple(recorder.nodes)
             self._is_whole = True
@@ -131,7 +141,7 @@ class RecordedGraph:
         ValueError for an unknown pass, TypeError for a name that is not in a tuple, list or set.
         """
         self._raise_if_not_whole()
-        return Executable(self._nodes, self._arguments, without)
+        return Executable(self._nodes, self._arguments, without, self._unlaunched)
 
     def launch(self) -> Node:
         """Inside of another recording: make this program a part of that one, as one node.
@@ -151,6 +161,7 @@ class RecordedGraph:
             )
         firsts = {name: each.first for name, each in self._arguments.items()}
         nodes, staged, _ = on_values(self._nodes, self._arguments, firsts)
+        engine.inner += self._unlaunched
         return child_graphs.record(engine, nodes, staged, firsts)
 
     def _raise_if_not_whole(self) -> None:

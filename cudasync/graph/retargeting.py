@@ -1,7 +1,9 @@
 """Floor 3. Aims nodes at other memory, other numbers and other functions than the recorded ones.
 
 A launch has its addresses among the bytes of its arguments, in parameters and inside of structs.
-Every address in a slot is taken for a pointer, by the same rule as in inference.
+Every address in a slot, or one past its end, is taken for a pointer, by the same rule as in
+inference. An address that came as a value may be the beginning of some memory and the end of its
+neighbour: `is_unclear` tells, and such a launch is not aimed.
 """
 
 from __future__ import annotations
@@ -9,11 +11,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cudasync.driver.memory.allocations import ALLOCATIONS
+from cudasync.engine.hazards.interval_map import Everywhere
 from cudasync.graph.hazards import ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from cudasync.driver import Launch
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.graph.node import Node
@@ -67,10 +72,36 @@ class Aim:
                 return address + by
         return address
 
+    def word(self, word: int, *, is_value: bool) -> int:
+        """The new value of a word that may be an address. Given as a value, the word may also be
+        one past the end of moved memory."""
+        behind = 0
+        for start, end, by in self.moves:
+            if start <= word < end:
+                return word + by
+            if is_value and word == end:
+                behind = by
+        return word + behind
+
+    def launch(self, node: Node, values: Mapping[int, Any], *, is_moved: bool = True) -> Launch:
+        """The launch of `node` on the moved memory, with these arguments replaced."""
+        assert node.launch is not None
+        value_words = node.value_words
+
+        def address(at: int, word: int) -> int:
+            return self.word(word, is_value=at in value_words)
+
+        return node.launch.aimed(address if is_moved else None, values)
+
     def region(self, region: Region) -> Region:
-        """The moved region. It must lie in a slot, or apart from all slots."""
-        by = self.address(region.start) - region.start
-        return type(region)(region.start + by, region.end + by) if by else region
+        """The moved region; of an allocation with a margin around a slot, the slot's bytes."""
+        if region.__class__ is Everywhere:
+            return region
+        for start, end, by in self.moves:
+            if start < region.end and region.start < end:
+                low, high = max(start, region.start), min(end, region.end)
+                return type(region)(low + by, high + by)
+        return region
 
     def accesses(self, accesses: Accesses) -> Accesses:
         regions, read, written = accesses
@@ -82,6 +113,34 @@ def touches(node: Node, region: tuple[int, int]) -> bool:
     """True if `node` names a byte of `region`."""
     start, end = region
     return any(each.start < end and start < each.end for part in node.hazards[0] for each in part)
+
+
+def refers_to(node: Node, region: tuple[int, int]) -> bool:
+    """True if `node` names a byte of `region`, or has its end as a value: it may do no more than
+    compare addresses with the end."""
+    return touches(node, region) or any(word == region[1] for word in _values_of(node))
+
+
+def is_unclear(node: Node, regions: Sequence[tuple[int, int]]) -> bool:
+    """True if a launch, or one inside of a block, has a word that is a border of one of `regions`,
+    and may belong to the memory on either side.
+
+    Only an address that came as a value is unclear: an array begins at its address.
+    """
+    if node.control is not None:
+        return any(is_unclear(each, regions) for body in node.control.bodies for each in body)
+    for word in _values_of(node):
+        is_start, is_end = (any(word == each[at] for each in regions) for at in (0, 1))
+        if (is_start and is_end) or ((is_start or is_end) and len(ALLOCATIONS.at(word)) > 1):
+            return True
+    return False
+
+
+def _values_of(node: Node) -> Iterator[int]:
+    """The words of a launch that may be addresses, and came as values."""
+    launch = node.launch
+    if launch is not None and node.expression is None and node.value_words:
+        yield from (word for at, word in launch.words() if at in node.value_words)
 
 
 def aimed(nodes: Sequence[Node], aim: Aim) -> list[Node]:
@@ -106,7 +165,7 @@ def _aimed(node: Node, aim: Aim) -> Node:
         return node.calling(type(fn)(fn.func, *bound[:-1], aim.value(bound[-1])))
     if node.launch is None and node.transfer is None:
         return node
-    is_moved = any(touches(node, (start, end)) for start, end, _ in aim.moves)
+    is_moved = any(refers_to(node, (start, end)) for start, end, _ in aim.moves)
     if node.transfer is not None:
         is_sized = aim.is_slot(node.transfer.count)
         if not is_moved and not is_sized:
@@ -118,13 +177,27 @@ def _aimed(node: Node, aim: Aim) -> Node:
         if any([*map(aim.is_slot, node.expression.operands)]) or is_moved:
             return node.computing_at(node.expression.aimed(aim), aim.accesses(node.hazards))
         return node
-    positions = _positions(node.launch.kept or (), aim)
+    positions = _positions(node, aim)
     if not is_moved and not positions:
         return node
-    launch = node.launch.aimed(aim.address if is_moved else None, positions)
+    launch = aim.launch(node, positions, is_moved=is_moved)
     return node.launching(launch, aim.accesses(node.hazards))
 
 
-def _positions(arguments: Iterable[Any], aim: Aim) -> dict[int, Any]:
-    """The arguments that are slots for numbers, by position, with their replacements."""
-    return {at: aim.value(each) for at, each in enumerate(arguments) if aim.is_slot(each)}
+def _positions(node: Node, aim: Aim) -> dict[int, Any]:
+    """The arguments that are slots for numbers, by position, with their replacements. Raises
+    ValueError for another number in the place of an address: the launch would reach memory that its
+    accesses do not name."""
+    launch: Any = node.launch
+    found = {at: aim.value(each) for at, each in enumerate(launch.kept or ()) if aim.is_slot(each)}
+    for at, value in found.items():
+        parameter = launch.kernel.parameters[at]
+        is_address = any(
+            not word.is_only_kept or ALLOCATIONS.at(int(value)) for word in parameter.fields
+        )
+        if is_address and value != launch.kept[at]:
+            raise ValueError(
+                f"argument {parameter.name} of kernel {launch.kernel.name} is an address, which "
+                "cannot be updated as a number: make the array an argument, g.argument(name, x)"
+            )
+    return found

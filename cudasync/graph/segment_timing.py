@@ -16,18 +16,22 @@ if TYPE_CHECKING:
 
     from cudasync.driver import Device, Stream
     from cudasync.graph.node import Node
+    from cudasync.graph.parts.intact import IntactGraphs
 
 
 class Timed:
     """One executable with its events."""
 
-    def __init__(self, nodes: Sequence[Node], device: Device, home: list[Timed]) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], device: Device, intact: IntactGraphs, home: list[Timed]
+    ) -> None:
         inside = set(nodes)
         edges = [tuple(each for each in node.before if each in inside) for node in nodes]
         self._events = {
             node: (Event(device, timing=True), Event(device, timing=True)) for node in nodes
         }
-        self._executable, self.ends = device_graph(nodes, edges, device, events=self._events)
+        executable, self.ends = device_graph(nodes, edges, device, events=self._events)
+        self._executable = executable.keeping(intact)
         # The list of idle graphs to which it returns.
         self._home = home
 
@@ -50,8 +54,8 @@ class Timed:
 class TimedGraphs:
     """The timed graphs of one segment, made as needed. Any number of threads may ask at once."""
 
-    def __init__(self, nodes: Sequence[Node], device: Device) -> None:
-        self._nodes, self._device = nodes, device
+    def __init__(self, nodes: Sequence[Node], device: Device, intact: IntactGraphs) -> None:
+        self._nodes, self._device, self._intact = nodes, device, intact
         self._idle: list[Timed] = []
 
     def take(self) -> Timed:
@@ -60,4 +64,4 @@ class TimedGraphs:
         try:
             return self._idle.pop()
         except IndexError:
-            return Timed(self._nodes, self._device, self._idle)
+            return Timed(self._nodes, self._device, self._intact, self._idle)

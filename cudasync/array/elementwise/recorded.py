@@ -91,6 +91,11 @@ class RecordedOperation:
     is_reduction = False
 
     @property
+    def is_of_the_graph(self) -> bool:
+        """True if the recording made the result's memory."""
+        return self._arrays is not None
+
+    @property
     def is_temporary(self) -> bool:
         """True if only other nodes can still ask for the result."""
         return self._arrays is not None and self._arrays() is None

@@ -114,7 +114,7 @@ class Elementwise:
             for each in args
         ]
         engine: Any = ConstantsOnly(self.__name__, outside)
-        with current.use(engine), Watch(outside, self.__name__, is_constant=True):
+        with current.using(engine), Watch(outside, self.__name__, is_constant=True):
             returned = self._function(*stand_ins)
         outside.settle()
         is_tuple = isinstance(returned, tuple)

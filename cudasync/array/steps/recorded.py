@@ -38,6 +38,11 @@ class RecordedStep:
         self.name = step.name
 
     @property
+    def is_of_the_graph(self) -> bool:
+        """True if the recording made the result's memory."""
+        return self._arrays is not None
+
+    @property
     def is_temporary(self) -> bool:
         """True if only other nodes can still ask for the result."""
         return self._arrays is not None and self._arrays() is None

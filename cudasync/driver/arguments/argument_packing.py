@@ -17,12 +17,15 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from cuda.bindings import driver
+
 from cudasync.driver.arguments.argument_form import Form, kind_of
 from cudasync.driver.arguments.parameter import Encoder
 from cudasync.driver.ownership.unpicklable import unpicklable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     from cudasync.driver.arguments.parameter import Parameter
@@ -37,6 +40,8 @@ _MOST_PACKERS = 64
 
 _ALIGNMENT = 16
 _WORD = struct.Struct("<Q")
+# The formats of a parameter that is one such word.
+_WORD_FORMATS = frozenset("Qq")
 
 # Errors of a packer for a value that is out of its parameter's range, or has no form.
 OUT_OF_RANGE = (struct.error, ValueError, OverflowError, AttributeError)
@@ -153,21 +158,47 @@ class Packing:
         """The arguments in `block`. Blocks with the same bytes have the same arguments."""
         return bytes(block.buffer[: self._layout.size])
 
+    def words(self, block: Block) -> Iterator[tuple[int, int]]:
+        """The words in `block` that may be addresses, each with its offset: parameters of eight
+        bytes, and the words of structs."""
+        for at in self._word_offsets():
+            yield at, _WORD.unpack_from(block.buffer, at)[0]
+
+    def _word_offsets(self) -> Iterator[int]:
+        for encoder, start in zip(self._encoders, self._offsets, strict=True):
+            yield from range(start, start + encoder.parameter.size_bytes - 7, 8)
+
+    def value_words(self, arguments: Sequence[Any] | None) -> frozenset[int]:
+        """The offsets of those words that `arguments` give as values. Each other word is the
+        address of the first element of an array, or of a buffer.
+
+        A word whose argument is unknown, or has no element, counts as a value.
+        """
+        every = frozenset(self._word_offsets())
+        if arguments is None or len(arguments) != self.count:
+            return every
+        return every - {
+            start
+            for encoder, start, argument in zip(
+                self._encoders, self._offsets, arguments, strict=True
+            )
+            if encoder.format in _WORD_FORMATS and _has_elements(argument)
+        }
+
     def aimed(
-        self, block: Block, address: Callable[[int], int] | None, values: Mapping[int, Any]
+        self,
+        block: Block,
+        address: Callable[[int, int], int] | None,
+        values: Mapping[int, Any],
     ) -> Block:
-        """A copy of `block` in which `address` maps each word that may be an address, and `values`
-        replaces the arguments at these positions."""
+        """A copy of `block` in which `address`, called with its offset and its value, maps each
+        word that may be an address, and `values` replaces the arguments at these positions."""
         made = self.block()
         size = self._layout.size
         made.buffer[:size] = block.buffer[:size]
         if address is not None:
-            # Parameters of eight bytes, and the words of structs.
-            for encoder, start in zip(self._encoders, self._offsets, strict=True):
-                end = start + encoder.parameter.size_bytes
-                for at in range(start, end - 7, 8):
-                    (word,) = _WORD.unpack_from(made.buffer, at)
-                    _WORD.pack_into(made.buffer, at, address(word))
+            for at, word in self.words(block):
+                _WORD.pack_into(made.buffer, at, address(at, word))
         for position, value in values.items():
             bits = self.bits(position, value)
             start = self._offsets[position]
@@ -293,6 +324,14 @@ class PreparedArguments:
         self.block = packing.take(arguments)
         self.kept = tuple(arguments)
         self.managed = managed(arguments)
+
+
+def _has_elements(argument: Any) -> bool:
+    """True for memory of a byte or more, in `In`, `Out` or `InOut` or not."""
+    memory = getattr(argument, "array", argument)
+    if isinstance(memory, int | np.generic | ctypes.c_void_p | driver.CUdeviceptr):
+        return False
+    return bool(getattr(memory, "nbytes", 1))
 
 
 def is_managed(argument: Any) -> bool:

@@ -19,7 +19,7 @@ from cuda.bindings import driver
 from cudasync.driver.arguments.argument_checks import form_of_interface, refuse_misfit
 from cudasync.driver.arguments.argument_form import form_of
 from cudasync.driver.arguments.remedies import described, in_range, instead_of
-from cudasync.ptx.types import ScalarType
+from cudasync.ptx.types import Access, ScalarType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from cudasync.driver.arguments.argument_form import Form
     from cudasync.driver.device import Device
     from cudasync.ptx.access_analysis.accesses import FieldAccess
-    from cudasync.ptx.types import Access
 
     # From a value of one Python type to a value that `struct` packs.
     Encode: TypeAlias = Callable[[Any], Any]
@@ -253,3 +252,48 @@ def _bf16(value: float) -> int:
     if value != value:
         return int(bits >> 16 | 0x40)
     return int(bits + 0x7FFF + (bits >> 16 & 1) >> 16)
+
+
+_TYPES = {
+    np.dtype(f"{kind}{size}"): ScalarType(f"{letter}{8 * size}")
+    for kind, letter in (("i", "s"), ("u", "u"), ("f", "f"))
+    for size in ((2, 4, 8) if kind == "f" else (1, 2, 4, 8))
+}
+
+
+class _NumberEncoder(Encoder):
+    """The conversion of a number that has a name and a dtype, instead of a place in a kernel."""
+
+    __slots__ = ()
+
+    def _named(self) -> str:
+        return f"{self._kernel} ({self._parameter.name})"
+
+
+def number_as(dtype: np.dtype[Any], value: Any, named: str) -> Any:
+    """`value` as a NumPy scalar of `dtype`, by the rule of a kernel call: a NumPy scalar must have
+    the width of the dtype, and a Python number takes its type.
+
+    Unlike a kernel's parameter, a dtype has a sign: an integer must be in its range. Raises
+    TypeError and ValueError, which say what is `named`.
+    """
+    if isinstance(value, np.ndarray) and not value.shape:
+        value = value[()]
+    is_number = isinstance(value, int | float | complex | np.generic)
+    type_ = _TYPES.get(dtype)
+    if type_ is not None and is_number:
+        parameter = Parameter(str(dtype), type_, dtype.itemsize, Access.VALUE)
+        _NumberEncoder(0, parameter, named).exactly(value)
+        if dtype.kind in "iu" and not np.iinfo(dtype).min <= int(value) <= np.iinfo(dtype).max:
+            raise ValueError(f"{named} ({dtype}): {value} is out of its range")
+        return dtype.type(value)
+    if isinstance(value, np.generic) or not is_number:
+        if getattr(value, "dtype", None) == dtype and is_number:
+            return value
+    elif dtype.kind == "c" or (dtype.kind == "b" and isinstance(value, bool)):
+        with np.errstate(over="ignore"):
+            found = dtype.type(value)
+        if np.isfinite(found) or not np.isfinite(complex(value)):
+            return found
+        raise ValueError(f"{named} ({dtype}): {value} is out of its range")
+    raise TypeError(f"{named} is a {dtype}, and does not take {described(value)}")

@@ -118,6 +118,13 @@ class GraphExec:
         self._keeps = ()
         return made
 
+    def keeping(self, *things: object) -> GraphExec:
+        """The same executable as another object, which keeps `things` and this object alive.
+        Closing one closes both."""
+        made = GraphExec.__new__(GraphExec)
+        made._device, made._owned, made._keeps = self._device, self._owned, (self, *things)
+        return made
+
     def change(self, node: GraphNode, work: Work) -> None:
         """Let `node`, of this executable's graph, do `work` of its kind from the next launch on.
 

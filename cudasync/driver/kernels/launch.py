@@ -15,7 +15,7 @@ from cudasync.driver.streams.stream import Stream
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from cudasync.driver.arguments.argument_packing import Block
     from cudasync.driver.device import Device
@@ -156,9 +156,18 @@ class Launch:
         """A key: launches with equal keys do the same. Valid while the kernel is loaded."""
         return self.kernel, *self.shape, self.kernel.packing.packed(self.block)
 
-    def aimed(self, address: Callable[[int], int] | None, values: Mapping[int, Any]) -> Launch:
+    def words(self) -> Iterator[tuple[int, int]]:
+        """The words of the arguments that may be addresses, each with its offset."""
+        return self.kernel.packing.words(self.block)
+
+    def value_words(self) -> frozenset[int]:
+        """The offsets of those words that were given as values: see `Packing.value_words`."""
+        return self.kernel.packing.value_words(self.kept)
+
+    def aimed(self, address: Callable[[int, int], int] | None, values: Mapping[int, Any]) -> Launch:
         """The same launch with other arguments: `address` maps each word that may be an address,
-        and `values` replaces arguments by position. It keeps none of them alive."""
+        given its offset and value, and `values` replaces arguments by position. It keeps none of
+        them alive."""
         block = self.kernel.packing.aimed(self.block, address, values)
         return Launch(self.kernel, self.shape, block, None)
 

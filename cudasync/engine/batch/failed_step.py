@@ -8,9 +8,7 @@ from cudasync.driver.kernels.launch_sequences import failed_launch
 from cudasync.errors import CudaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cudasync.engine.op import Op
+    from cudasync.engine.op import Op, Salvage
     from cudasync.engine.op_classes import DeviceOp
 
 
@@ -18,7 +16,7 @@ class Steps(tuple[str, ...]):
     """The names of an op's kernels, with their own description of a fault."""
 
     # See `Op._salvage`.
-    salvage: Callable[[Any], Any] | None = None
+    salvage: Salvage | None = None
 
     def said_of(self, error: CudaError) -> str:
         """The kernels that may have caused a sticky error."""

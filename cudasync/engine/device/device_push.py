@@ -239,7 +239,8 @@ def push(
             if known is not None and writes:
                 # After the histories: a signal in between leaves numbers that do not match.
                 known.latest = ranges.latest = op.number
-            engine._registered[op] = None
+            # Until the op is over, the engine keeps what the function has.
+            engine._registered[op] = fn
             if not mine.is_over:
                 entries[index] = DONE
             if mine.done == index:

@@ -20,7 +20,7 @@ from cudasync.engine.device.waits import wait_for
 from cudasync.engine.ledger import poison
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
-from cudasync.engine.op import Op, OpKind, claim, claimant, is_claimed_by
+from cudasync.engine.op import Op, OpKind, claim, claimant, is_claimed_by, salvaged
 from cudasync.engine.op_classes import DeviceOp
 from cudasync.errors import CudaError, CudasyncError
 
@@ -138,7 +138,7 @@ class Issuer:
             if before and not wait_for(op, before, sources, timeline):
                 spread = poison(op, sources)
             if spread is not None:
-                rest = None if op._salvage is None else op._salvage(op)
+                rest = None if op._salvage is None else salvaged(op)
                 if rest is None:
                     completion.skip(self, op, spread)
                     timeline.give_back(op)

@@ -15,7 +15,7 @@ from cudasync.engine.ledger import poison
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, LONG_S
-from cudasync.engine.op import Op, claim
+from cudasync.engine.op import Op, claim, salvaged
 from cudasync.engine.op_classes import DeviceOp, PlainOp
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Worker:
                 self.op = op
                 # An op that is claimed ends, also if this fails: all that it writes is wrong then.
                 with suppress(BaseException):
-                    op._salvage(op)
+                    salvaged(op)
             op.failure = failure
             op._engine._failures.note(failure, op)
             ledger.counters.failed_ops.next()

@@ -14,7 +14,10 @@ from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op_classes import DataFence, Fence
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cudasync.engine.engine import Engine
+    from cudasync.engine.failure import Failure
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.engine.hazards.variable import Var
     from cudasync.engine.op import Op
@@ -57,6 +60,17 @@ def behind(engine: Engine, variables: list[Var], regions: list[Region]) -> DataF
     return made
 
 
+def overwrite(engine: Engine, regions: Sequence[Region], failure: Failure | None = None) -> None:
+    """Let an op without a function be the last writer of these bytes, behind all earlier users: it
+    heals them, or poisons them with `failure`. No engine counts that failure as its own."""
+    if not regions:
+        return
+    made = DataFence()
+    made._reads = ()
+    made._regions = (), (), tuple(regions)
+    _append(made, engine, "wait", failure)
+
+
 def fence(engine: Engine) -> Fence:
     """A fence that is over once every earlier op of `engine` is.
 
@@ -86,10 +100,10 @@ def wait_for_all(engine: Engine, timeout: float | None) -> None:
             return
 
 
-def _append(made: DataFence, engine: Engine, name: str) -> None:
+def _append(made: DataFence, engine: Engine, name: str, failure: Failure | None = None) -> None:
     frame = sys._getframe(2)
     made.finished = False
-    made.failure = None
+    made.failure = failure
     made.number = 0
     made.name = name
     made._engine = engine

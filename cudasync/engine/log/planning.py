@@ -100,7 +100,7 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
         ranges.sweep()
     if gate is None:
         return
-    op._engine._registered[op] = None
+    op._engine._registered[op] = op._fn
     if gate is OPEN:
         if not op.finished:
             op._pool.put(op)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import MethodType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import WeakMethod
 
 from cudasync.engine import general_push
 from cudasync.engine.hazards.damage import Damage
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from cudasync.graph.parts.completion_variables import Between
 
 
-class Work(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Work:
     """The work of a launch of a block. A pushed launch has its own reference, so closing is
     safe."""
 
@@ -60,7 +63,7 @@ class Work(NamedTuple):
         op._damage = damage
 
     def bound(self, op: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
-        op._salvage = self.salvage
+        op._salvage = WeakMethod(self.salvage)
         return MethodType(fn, op)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
 
 from cudasync.driver.extensions.declared_accesses import is_checked
 from cudasync.engine import general_push
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from cudasync.driver.graph import GraphExec
     from cudasync.engine import Engine, Op
     from cudasync.engine.general_push import Bind
+    from cudasync.engine.op import Salvage
     from cudasync.graph.executable_reuse import Shelf
     from cudasync.graph.parts.completion_variables import Between
     from cudasync.graph.segments import Segment
@@ -45,11 +47,14 @@ class DevicePart:
         self.name = segment.name
         # None once it is closed. Pushed launches keep their reference, and are issued.
         self._executable: GraphExec | None
-        self._executable, self.origin, ends = shared_graph(self.nodes, segment.device, shelf)
+        executable, self.origin, ends = shared_graph(self.nodes, segment.device, shelf)
         # For launches whose input is damaged. It does not refer to this part, whose executable
         # others may take once the part is gone.
         self.intact = IntactGraphs(self.nodes, segment.device, self.accesses, self.over, self.name)
-        self.candidates = Candidates.of(self.nodes, ends, self.intact.salvage)
+        # Each pushed launch has this object until it is over, and with it the nodes' arrays.
+        self._executable = executable.keeping(self.intact)
+        self._salvage: Salvage = WeakMethod(self.intact.salvage)
+        self.candidates = Candidates.of(self.nodes, ends, self._salvage)
         # True if `push_only` suffices on an engine without special cases.
         self.is_direct = not self._priority and not self._is_checked
         # A bound method made once; None once it is closed.
@@ -106,14 +111,14 @@ class DevicePart:
         """A launch with times of its nodes, its candidates, and the function that binds it to the
         op."""
         if self._timings is None:
-            self._timings = TimedGraphs(self.nodes, self._device)
+            self._timings = TimedGraphs(self.nodes, self._device, self.intact)
         timed = self._timings.take()
 
         def bind(op: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
             op.node_times = timed
             return fn
 
-        return timed.launch, Candidates.of(self.nodes, timed.ends, self.intact.salvage), bind
+        return timed.launch, Candidates.of(self.nodes, timed.ends, self._salvage), bind
 
     def launch(self, stream: Stream) -> None:
         """Enqueue the graph on a stream of the caller's."""

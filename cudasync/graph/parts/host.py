@@ -6,6 +6,7 @@ from functools import partial
 from time import perf_counter
 from types import MethodType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
 
 from cudasync.engine import general_push
 from cudasync.engine.current import is_of_thread
@@ -15,6 +16,7 @@ from cudasync.engine.host.run_by_waiter import SHORT_S
 from cudasync.engine.log import fences
 from cudasync.engine.log.node import origins_of
 from cudasync.engine.op import OpKind
+from cudasync.graph.node import NodeSite
 from cudasync.graph.parts.call_loop import Calls
 from cudasync.graph.parts.completion_variables import besides, fail, tell
 from cudasync.graph.parts.host_parallelism import Spreading, Trial, noting, urgent_first
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from cudasync.engine import Engine, Op
     from cudasync.engine.hazards.variable import Var
+    from cudasync.engine.op import Salvage
     from cudasync.graph.node import Node
     from cudasync.graph.parts.completion_variables import Between
     from cudasync.graph.parts.host_parallelism import Times
@@ -65,6 +68,8 @@ class HostPart:
         self._spreading = Spreading(self.nodes, is_chain=self.nodes is nodes[0].steps)
         self._calls = Calls([step.fn for step in self._steps])
         self._resolved = repeated_ops.Resolved(self.accesses)
+        # An op has it for as long as the data that it wrote: it keeps no node alive.
+        self._weak_salvage: Salvage = WeakMethod(self._salvage)
 
     @property
     def over(self) -> tuple[Var, ...]:
@@ -162,7 +167,9 @@ class HostPart:
 
     def _pays(self, op: Any) -> bool:
         """True if it should be spread, by the times that a launch has noted."""
-        took = {step: end - begin for step, begin, end in op.node_times}
+        # All functions were called, in their order.
+        times = zip(self._steps, op.node_times, strict=True)
+        took = {step: end - begin for step, (_, begin, end) in times}
         seconds = {node: sum(took[step] for step in node.steps or (node,)) for node in self.nodes}
         # A serial engine has no workers: one thread runs everything.
         workers = getattr(op._engine._pools[self._pool], "size", 1)
@@ -179,12 +186,14 @@ class HostPart:
         op.node_times = noted = []
 
         def timed(step: Node) -> Callable[[], None]:
+            site = NodeSite.of(step)
+
             def call() -> None:
                 begun = perf_counter()
                 try:
                     step.fn()
                 finally:
-                    noted.append((step, begun, perf_counter()))
+                    noted.append((site, begun, perf_counter()))
 
             return call
 
@@ -219,11 +228,11 @@ class HostPart:
         tell(damage, op, self.accesses)
 
     def _bound(self, op: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
-        op._salvage = self._salvage
+        op._salvage = self._weak_salvage
         return MethodType(fn, op)
 
     def _begin(self, op: Any) -> Callable[..., Any]:
-        op._salvage = self._salvage
+        op._salvage = self._weak_salvage
         return MethodType(self._run, op)
 
     def _begin_noting(self, times: Times, op: Any) -> Callable[..., Any]:

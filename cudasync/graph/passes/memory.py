@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.graph.hazards import ordered
 from cudasync.graph.passes.packing import Temporary, packed
-from cudasync.graph.retargeting import Aim, Move, aimed, touches
+from cudasync.graph.retargeting import Aim, Move, aimed, is_unclear, touches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,7 +83,9 @@ def temporaries(nodes: Sequence[Node]) -> list[Temporary]:
                 for each in part
                 if each.start < region.end and region.start < each.end
             )
-            can_be_moved = node.can_be_aimed and not node.is_alone
+            can_be_moved = (
+                node.can_be_aimed and not node.is_alone and not is_unclear(node, (region,))
+            )
             if not (can_be_moved and is_whole and is_inside):
                 fixed.add(region)
     return [

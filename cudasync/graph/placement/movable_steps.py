@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.graph.control import Repeat
 from cudasync.graph.placement.memory_partition import everything, named, touched
+from cudasync.graph.retargeting import is_unclear
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +53,7 @@ class _Search:
         else:
             is_free = (
                 _can_move(node)
+                and not is_unclear(node, [pieces.of(each).region for each in touched(node)])
                 and all(pieces.of(each).device is node.device for each in touched(node))
                 and all(self._is_free(*each) for each in reads)
                 and (bool(reads) or any(piece.is_anywhere for piece, _ in writes))

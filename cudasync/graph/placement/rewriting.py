@@ -229,7 +229,7 @@ class Placed:
             made = node.computing_at(node.expression.aimed(aim), accesses)
         else:
             assert node.launch is not None
-            made = node.launching(node.launch.aimed(aim.address, {}), accesses)
+            made = node.launching(aim.launch(node, {}), accesses)
         made.device = device
         return made
 

@@ -13,7 +13,7 @@ from cudasync.ptx.liveness import defs
 from cudasync.ptx.types import StateSpace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from cudasync.ptx.ir import Function, Instruction, Operand
     from cudasync.ptx.webs import Webs
@@ -23,27 +23,35 @@ HALF_BITS = 32
 _LEAST_FAR_SHIFT = 16
 _WORD = (1 << 64) - 1
 
-# Arithmetic after which a pointer is no pointer any more. Not redux: its result on halves that are
-# the same in every lane is that half.
-_SPOILS = frozenset(
-    {
-        "bfind", "bmsk", "brev", "clz", "cnot", "div", "dp2a", "dp4a", "fns", "match", "mul",
-        "mul24", "popc", "rem", "sad", "vote",
-    }
-)  # fmt: skip
-_MULTIPLY_ADDS = frozenset({"mad", "mad24", "madc", "fma"})
-# Opcodes that move values unchanged, even if their type is a float's.
-_CARRIES = frozenset({"mov", "selp", "slct", "shfl", "prmt"})
+# The source operands, by position, whose addresses can survive in the result. Of an opcode that is
+# not here, all can. What is assumed: no program multiplies an address, or divides it, and uses the
+# result as that address (by 1, or by a power of two, whose product is a shift).
+SURVIVORS: dict[str, tuple[int, ...]] = {
+    # Counts, positions, comparisons, masks and votes.
+    **dict.fromkeys(("bfind", "bmsk", "clz", "cnot", "fns", "match", "popc", "vote"), ()),
+    # Products and quotients.
+    **dict.fromkeys(("div", "mul", "mul24", "rem"), ()),
+    # A product, or a sum of products, is added to the last operand.
+    **dict.fromkeys(("dp2a", "dp4a", "fma", "mad", "mad24", "madc"), (2,)),
+}
+# Opcodes that give an operand's bits unchanged, or with another sign, even if their type is a
+# float's. Other arithmetic of floats gives numbers.
+_KEEPS_BITS = frozenset(
+    {"abs", "copysign", "max", "min", "mov", "neg", "prmt", "selp", "shfl", "slct"}
+)
+
+
+def surviving(instruction: Instruction, sources: Sequence[Operand]) -> list[Operand]:
+    """The operands among `sources` whose addresses can survive in the result."""
+    places = SURVIVORS.get(instruction.opcode)
+    if is_float(instruction) and instruction.opcode not in _KEEPS_BITS:
+        return []
+    return list(sources) if places is None else [sources[at] for at in places if at < len(sources)]
 
 
 def move_of(instruction: Instruction) -> Move:
-    """How the result derives from all operands together."""
-    opcode = instruction.opcode
-    if opcode in _CARRIES:
-        return Move.SAME
-    if opcode in _SPOILS or is_float(instruction):
-        return Move.NUMBER
-    if opcode == "shl" and _bits(instruction) > HALF_BITS:
+    """How the result derives from the surviving operands together."""
+    if instruction.opcode == "shl" and _bits(instruction) > HALF_BITS:
         by = _constant(instruction, 2)
         # A pointer that is shifted up a little is a scaled number. Pieces stay pieces.
         return Move.JOINED if by is None or by >= _LEAST_FAR_SHIFT else Move.SCALED
@@ -119,10 +127,6 @@ class FarShifts:
         if by is None or by < HALF_BITS or by - back >= _LEAST_FAR_SHIFT:
             return None
         return before, up.operands[1]
-
-
-def is_multiply_add(instruction: Instruction) -> bool:
-    return instruction.opcode in _MULTIPLY_ADDS
 
 
 def is_float(instruction: Instruction) -> bool:

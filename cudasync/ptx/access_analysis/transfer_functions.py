@@ -13,14 +13,13 @@ from cudasync.ptx.access_analysis.operand_slots import OperandSlots
 from cudasync.ptx.access_analysis.pointer_arithmetic import (
     HALF_BITS,
     addresses,
-    is_float,
     is_generic,
-    is_multiply_add,
     is_narrow,
     joined_elements,
     leaves_a_piece,
     load_move,
     move_of,
+    surviving,
 )
 from cudasync.ptx.element_types import shown_by
 from cudasync.ptx.ir import Address, Label, Operand, Register, Symbol, Vector
@@ -94,10 +93,10 @@ class StepWriter(OperandSlots):
         if instruction.opcode == "cvta" and "to" not in instruction.modifiers:
             # However a window's address was computed, the result is an address of that window.
             self._results(Move.SAME, self._window_address(instruction))
-        if is_multiply_add(instruction) and not is_float(instruction):
-            self._results(Move.NUMBER, self._slots(operands[:-1]))
-            self._results(Move.SAME, self._slots(operands[2:]))
-            return
+        kept = surviving(instruction, operands)
+        lost = [each for each in operands if not any(each is other for other in kept)]
+        if lost:
+            self._results(Move.NUMBER, self._slots(lost))
         truncated = self._far_shifts.truncated(self._index)
         if truncated is not None:
             before, operand = truncated
@@ -109,7 +108,7 @@ class StepWriter(OperandSlots):
             self._results(Move.SAME, self._slots(lower))
             return
         is_piece = leaves_a_piece(instruction)
-        self._results(move_of(instruction), self._slots(operands), is_piece=is_piece)
+        self._results(move_of(instruction), self._slots(kept), is_piece=is_piece)
 
     def _window_address(self, instruction: Instruction) -> list[int]:
         cell = {StateSpace.SHARED: SHARED, StateSpace.LOCAL: LOCAL}.get(instruction.space)

@@ -160,7 +160,7 @@ def test_edges_that_others_say_are_left_out():
         cs.engine().push(lambda: None, reads=[x, y])
     assert "edges: 4 of 5 edges are needed" in g.instantiate(without=("fusion",)).report()
     assert "edges: left out" in g.instantiate(without=("edges",)).report()
-    y.wait()
+    x.wait()
 
 
 def test_rows_that_lie_apart_are_a_node_that_is_aimed_and_not_joined():

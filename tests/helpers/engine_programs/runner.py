@@ -385,5 +385,3 @@ class Runner:
 def on_host(thing):
     """NumPy's view of an array on the CPU; any other object unchanged."""
     return view_of(thing) if isinstance(thing, cs.Array) and thing.device == "cpu" else thing
-
-

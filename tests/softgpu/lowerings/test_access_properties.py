@@ -235,11 +235,6 @@ def _set(place, name, value):
     return lambda patch: patch.setattr(place, name, value)
 
 
-def _spoil_what_a_multiply_add_adds(patch):
-    for place in (pointer_arithmetic, transfer_functions):
-        patch.setattr(place, "is_float", lambda each: each.opcode == "mad")
-
-
 def _as_it_was(self, values):
     return values
 
@@ -279,14 +274,16 @@ PLANTED = {
     "an atomic is seen as a store": _accesses_as(lambda r, w: (r and not w, w)),
     "an atomic is seen as a load": _accesses_as(lambda r, w: (r, w and not r)),
     "min spoils a pointer": _set(
-        pointer_arithmetic, "_SPOILS", pointer_arithmetic._SPOILS | {"min"}
+        pointer_arithmetic, "SURVIVORS", {**pointer_arithmetic.SURVIVORS, "min": ()}
     ),
     "a reduction over lanes spoils a pointer": _set(
-        pointer_arithmetic, "_SPOILS", pointer_arithmetic._SPOILS | {"redux"}
+        pointer_arithmetic, "SURVIVORS", {**pointer_arithmetic.SURVIVORS, "redux": ()}
     ),
-    "what a multiply-add adds is multiplied": _spoil_what_a_multiply_add_adds,
+    "what a multiply-add adds is multiplied": _set(
+        pointer_arithmetic, "SURVIVORS", {**pointer_arithmetic.SURVIVORS, "mad": ()}
+    ),
     "a shift up is always an index": _set(pointer_arithmetic, "_LEAST_FAR_SHIFT", 65),
-    "a float is never a pointer": _set(pointer_arithmetic, "_CARRIES", frozenset({"mov"})),
+    "a float is never a pointer": _set(pointer_arithmetic, "_KEEPS_BITS", frozenset({"mov"})),
     "one pass is taken for all": _set(accesses, "settle", _one_pass),
     "what cannot be followed is forgotten": _set(accesses._Marks, "_lose", _lose_nothing),
     "pieces are never joined": _set(origins.Origins, "as_joined", _as_it_was),
