@@ -98,7 +98,7 @@ def test_the_software_gpus_files_have_names_of_the_field():
     no_faults(files, lambda path: "says nothing" if path.stem in VAGUE else None)
 
 
-# The names in a folder show its idea. A folder with more files is two rooms, with one file none.
+# The names in a folder show its idea. A folder with one file has none.
 def files_by_room(paths):
     rooms: dict[Path, int] = {}
     for path in paths:
