@@ -6,7 +6,8 @@ software GPU installed has one; a test may make any number.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from cudasync.errors import PtxError
 from cudasync.softgpu.core.context import Context, Device
@@ -19,10 +20,8 @@ from cudasync.softgpu.core.driver_types.result_codes import (
     DriverFailure,
 )
 from cudasync.softgpu.core.driver_types.thread_state import PerThread
-from cudasync.softgpu.core.graphs.executable_manager import Executables
-from cudasync.softgpu.core.graphs.graph_manager import GraphManager
+from cudasync.softgpu.core.graphs.capture_manager import Captures
 from cudasync.softgpu.core.green_contexts.current import ContextHandles, ContextStack
-from cudasync.softgpu.core.green_contexts.manager import GreenContexts
 from cudasync.softgpu.core.launch.declared_accesses import Expectations
 from cudasync.softgpu.core.launch.kernel_stop import Deadline
 from cudasync.softgpu.core.memory.allocation_table import AllocationTable
@@ -42,9 +41,6 @@ from cudasync.softgpu.core.scheduling.scheduler import THREADED, make_scheduler
 from cudasync.softgpu.core.scheduling.threaded_executor import ThreadedExecutor
 from cudasync.softgpu.core.streams.host_functions import HostFunctions
 from cudasync.softgpu.core.streams.stream_manager import StreamManager
-from cudasync.softgpu.core.textures.manager import ArrayManager
-from cudasync.softgpu.core.textures.object_manager import ObjectManager
-from cudasync.softgpu.core.textures.references import ReferenceManager
 from cudasync.softgpu.interface.launch import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
@@ -52,7 +48,13 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.checks.session import Check
     from cudasync.softgpu.core.driver_types.compute_capability import Capability
     from cudasync.softgpu.core.exploration.session import Session
+    from cudasync.softgpu.core.graphs.executable_manager import Executables
+    from cudasync.softgpu.core.graphs.graph_manager import GraphManager
     from cudasync.softgpu.core.green_contexts.contexts import GreenContext
+    from cudasync.softgpu.core.green_contexts.manager import GreenContexts
+    from cudasync.softgpu.core.textures.manager import ArrayManager
+    from cudasync.softgpu.core.textures.object_manager import ObjectManager
+    from cudasync.softgpu.core.textures.references import ReferenceManager
     from cudasync.softgpu.interface.launch import Compile, CompiledModule, Find, Found
 
 DEFAULT_TOTAL_BYTES: Final = 4 << 30
@@ -81,8 +83,43 @@ def nothing_kept(image: bytes, *, memcheck: bool = True) -> Found | None:
     """The finder of a machine without a disk cache: finds nothing."""
 
 
+class _MadeLate:
+    """A manager that a machine makes, and whose modules are imported, when it is first asked for.
+
+    Making one has no effect outside of it. So threads that ask at once may each make one: all of
+    them get the first that was stored. No lock is held, since an import may run any finaliser.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module = f"cudasync.softgpu.core.{module}"
+        self._class = name
+
+    def __set_name__(self, _owner: type[Machine], name: str) -> None:
+        self._name = name
+
+    def __get__(self, machine: Machine | None, _owner: type[Machine]) -> Any:
+        if machine is None:
+            return self
+        made = getattr(import_module(self._module), self._class)(machine)
+        found = machine.made.setdefault(self._name, made)
+        # The next look-up finds it without this function.
+        setattr(machine, self._name, found)
+        return found
+
+
+def _late(module: str, name: str) -> Any:
+    return _MadeLate(module, name)
+
+
 class Machine:
     """All devices of a process, with their contexts and memory."""
+
+    green_contexts: GreenContexts = _late("green_contexts.manager", "GreenContexts")
+    arrays: ArrayManager = _late("textures.manager", "ArrayManager")
+    objects: ObjectManager = _late("textures.object_manager", "ObjectManager")
+    references: ReferenceManager = _late("textures.references", "ReferenceManager")
+    graphs: GraphManager = _late("graphs.graph_manager", "GraphManager")
+    executables: Executables = _late("graphs.executable_manager", "Executables")
 
     def __init__(
         self,
@@ -103,6 +140,8 @@ class Machine:
         self.memcheck = memcheck
         self.record = record
         self.is_initialized = False
+        # The managers that were asked for, by their names here.
+        self.made: dict[str, Any] = {}
         self.executor = (
             ThreadedExecutor() if scheduler == THREADED else Executor(make_scheduler(scheduler))
         )
@@ -114,8 +153,7 @@ class Machine:
             Device(ordinal, total_bytes, quarantine, capability) for ordinal in range(devices)
         ]
         self.host_memory = AllocationTable(Arena(total_bytes, quarantine))
-        self.green_contexts = GreenContexts(self)
-        self.contexts = ContextHandles(self.green_contexts.by_context)
+        self.contexts = ContextHandles()
         self.peers = Peers(peers)
         self.pools = PoolManager(self.devices, self.executor, self.peers)
         for device in self.devices:
@@ -129,19 +167,15 @@ class Machine:
         self.exploration: Session | None = None
         # The active check, if there is one.
         self.check_under_way: Check | None = None
+        self.captures = Captures()
         self.streams = StreamManager(self)
         self.virtual = VirtualMemory(self)
         self.interprocess = InterprocessMemory(self)
         self.progress = Progress(self)
         self.memory = MemoryManager(self)
         self.managed = Managed(self)
-        self.arrays = ArrayManager(self)
-        self.objects = ObjectManager(self)
-        self.references = ReferenceManager(self)
         self.transfers = TransferManager(self)
         self.modules = ModuleManager(self, compile_module, find_module)
-        self.graphs = GraphManager(self)
-        self.executables = Executables(self)
 
     # Devices and current contexts
 
@@ -288,13 +322,17 @@ class Machine:
             executor.settle(context)
         # Resources that graphs held for dropped launches.
         executor.deferred.run()
-        self.green_contexts.forget(context)
+        self._forget("green_contexts", context)
         self.streams.forget(context)
         self.modules.forget(context)
-        self.arrays.forget(context)
-        self.objects.forget(context)
-        self.references.forget(context)
+        for name in ("arrays", "objects", "references"):
+            self._forget(name, context)
         self.memory.free_all(context)
+
+    def _forget(self, name: str, context: Context) -> None:
+        manager = self.made.get(name)
+        if manager is not None:
+            manager.forget(context)
 
     def after_fork(self) -> None:
         """Called in a forked child, in which the other threads and their locks are gone."""

@@ -252,7 +252,7 @@ def test_a_library_is_one_module_in_a_context_whoever_comes_first(machine):
 
 
 def test_the_legacy_stream_is_guarded_exactly_while_somebody_captures(machine):
-    captures, legacy = machine.graphs.captures, machine.context().legacy
+    captures, legacy = machine.captures, machine.context().legacy
 
     def work(_index):
         stream = machine.streams.create(0)
@@ -266,7 +266,7 @@ def test_the_legacy_stream_is_guarded_exactly_while_somebody_captures(machine):
 
 
 def test_a_context_is_waited_for_while_another_is_captured(machine):
-    elsewhere, captures, done = machine.device(1).primary, machine.graphs.captures, []
+    elsewhere, captures, done = machine.device(1).primary, machine.captures, []
 
     def work(index):
         if index:

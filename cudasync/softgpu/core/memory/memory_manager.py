@@ -54,6 +54,8 @@ class MemoryManager:
         self.virtual = machine.virtual
         # A check of unwritten memory knows by the poison what the host has not written, unseen.
         self.poisons_managed = False
+        # By allocation: the memory of the texture and surface objects on it, which end with it.
+        self.under_objects: dict[Allocation, set[Allocation]] = {}
 
     # Finding
 
@@ -300,9 +302,8 @@ class MemoryManager:
 
     def end(self, allocation: Allocation) -> None:
         """End the memory now; a graph's memory keeps its address."""
-        objects = self._machine.objects
-        if objects.on:
-            objects.memory_ended(allocation)
+        if self.under_objects:
+            self._machine.objects.memory_ended(allocation)
         if allocation.keeper is not None:
             allocation.keeper.vanish()
             return

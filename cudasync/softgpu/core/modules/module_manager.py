@@ -324,7 +324,9 @@ class ModuleManager:
         module.context.modules.discard(module)
         for function in module.entries:
             self._functions.discard(function.handle)
-        self._machine.references.module_ended(module)
+        references = self._machine.made.get("references")
+        if references is not None:
+            references.module_ended(module)
         for allocation in module.variables.values():
             self._machine.memory.end(allocation)
 
