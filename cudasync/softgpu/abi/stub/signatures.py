@@ -55,6 +55,7 @@ def c_signature(name: str) -> str | None:
     return text.decode()
 
 
+@cache
 def argument_types(signature: str) -> tuple[Any, ...]:
     """The ctypes of the arguments of "CUresult (A, B *)", or of "A, B *" alone."""
     match = re.fullmatch(r"(?:CUresult \()?(.*?)\)?", signature)
@@ -65,6 +66,7 @@ def argument_types(signature: str) -> tuple[Any, ...]:
     return tuple(_argument_type(argument.strip()) for argument in arguments.split(","))
 
 
+@cache
 def _argument_type(text: str) -> Any:
     if text.endswith("*"):
         return _POINTER
