@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from cudasync import late
 from cudasync.errors import PtxError
 from cudasync.softgpu.core.context import Context, Device
 from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT
@@ -22,13 +23,11 @@ from cudasync.softgpu.core.driver_types.result_codes import (
 from cudasync.softgpu.core.driver_types.thread_state import PerThread
 from cudasync.softgpu.core.graphs.capture_manager import Captures
 from cudasync.softgpu.core.green_contexts.current import ContextHandles, ContextStack
-from cudasync.softgpu.core.launch.declared_accesses import Expectations
 from cudasync.softgpu.core.launch.kernel_stop import Deadline
 from cudasync.softgpu.core.memory.allocation_table import AllocationTable
 from cudasync.softgpu.core.memory.arena import Arena
 from cudasync.softgpu.core.memory.copy_manager import TransferManager
 from cudasync.softgpu.core.memory.interprocess_handles import InterprocessMemory
-from cudasync.softgpu.core.memory.managed_memory import Managed
 from cudasync.softgpu.core.memory.memory_manager import MemoryManager
 from cudasync.softgpu.core.memory.memory_pools import PoolManager
 from cudasync.softgpu.core.memory.peer_access import ALL, Peers
@@ -38,10 +37,9 @@ from cudasync.softgpu.core.modules.module_manager import ModuleManager
 from cudasync.softgpu.core.scheduling.executor import Executor
 from cudasync.softgpu.core.scheduling.interprocess_progress import Progress
 from cudasync.softgpu.core.scheduling.scheduler import THREADED, make_scheduler
-from cudasync.softgpu.core.scheduling.threaded_executor import ThreadedExecutor
 from cudasync.softgpu.core.streams.host_functions import HostFunctions
 from cudasync.softgpu.core.streams.stream_manager import StreamManager
-from cudasync.softgpu.interface.launch import DEFAULT_BUDGET
+from cudasync.softgpu.interface import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -52,10 +50,18 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.graphs.graph_manager import GraphManager
     from cudasync.softgpu.core.green_contexts.contexts import GreenContext
     from cudasync.softgpu.core.green_contexts.manager import GreenContexts
+    from cudasync.softgpu.core.launch.declared_accesses import Expectations
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
+    from cudasync.softgpu.core.memory.managed_memory import Managed
     from cudasync.softgpu.core.textures.manager import ArrayManager
     from cudasync.softgpu.core.textures.object_manager import ObjectManager
     from cudasync.softgpu.core.textures.references import ReferenceManager
     from cudasync.softgpu.interface.launch import Compile, CompiledModule, Find, Found
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.scheduling import threaded_executor as _threaded
+else:
+    _threaded = late.Module("cudasync.softgpu.core.scheduling.threaded_executor")
 
 DEFAULT_TOTAL_BYTES: Final = 4 << 30
 
@@ -119,6 +125,8 @@ class Machine:
     objects: ObjectManager = _late("textures.object_manager", "ObjectManager")
     references: ReferenceManager = _late("textures.references", "ReferenceManager")
     graphs: GraphManager = _late("graphs.graph_manager", "GraphManager")
+    expectations: Expectations = _late("launch.declared_accesses", "Expectations")
+    managed: Managed = _late("memory.managed_memory", "Managed")
     executables: Executables = _late("graphs.executable_manager", "Executables")
 
     def __init__(
@@ -142,8 +150,12 @@ class Machine:
         self.is_initialized = False
         # The managers that were asked for, by their names here.
         self.made: dict[str, Any] = {}
+        # By allocation: the memory of the texture and surface objects on it, which end with it.
+        self.under_objects: dict[Allocation, set[Allocation]] = {}
         self.executor = (
-            ThreadedExecutor() if scheduler == THREADED else Executor(make_scheduler(scheduler))
+            _threaded.ThreadedExecutor()
+            if scheduler == THREADED
+            else Executor(make_scheduler(scheduler))
         )
         self.host_functions = HostFunctions(self.executor)
         self.quarantine = quarantine = Quarantine(held_bytes)
@@ -160,7 +172,6 @@ class Machine:
             self.contexts.add(device.primary.handle, device.primary)
         # The calling thread's stack of contexts; the top one is current.
         self._current: PerThread[ContextStack] = PerThread(ContextStack, {})
-        self.expectations = Expectations(self)
         if record:
             self.executor.expectations = self.expectations
         # The active exploration, if there is one.
@@ -173,7 +184,6 @@ class Machine:
         self.interprocess = InterprocessMemory(self)
         self.progress = Progress(self)
         self.memory = MemoryManager(self)
-        self.managed = Managed(self)
         self.transfers = TransferManager(self)
         self.modules = ModuleManager(self, compile_module, find_module)
 

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from cudasync.softgpu.abi import install, late_groups
-from cudasync.softgpu.abi.stub import registry
-from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 
 ABI = Path(late_groups.__file__).parent
 HOUSE = ABI.parents[2]
@@ -78,20 +76,26 @@ assert all(int(driver.cuGraphDestroy(graph)[0]) == 0 for _, graph in made)
 """)
 
 
-def test_an_interrupted_import_is_repeated_by_the_next_call():
+@pytest.mark.parametrize("at", ["cuGraphAddNode", "cuGraphDestroy", "cuGraphGetNodes"])
+def test_an_interrupted_import_is_repeated_by_the_next_call(at):
+    """The interrupt comes in the middle of a module, some of whose functions are entered."""
     run(f"""{START}
-class Interrupts:
-    def find_spec(self, name, path=None, target=None):
-        if name == "cudasync.softgpu.abi.graph_calls.node":
-            raise KeyboardInterrupt
-sys.meta_path.insert(0, Interrupts())
+from cudasync.softgpu.abi.stub import registry
+make = registry.Entry
+def interrupts(name, *rest):
+    if name == "{at}":
+        raise KeyboardInterrupt
+    return make(name, *rest)
+registry.Entry = interrupts
 try:
     driver.cuGraphCreate(0)
 except KeyboardInterrupt:
     pass
 else:
     raise AssertionError("nothing was interrupted")
-sys.meta_path.pop(0)
+registry.Entry = make
+halves = [e for e in registry.entries() if e.name.startswith("cuGraph") and not e.awaits]
+assert halves == [], "nothing of a group is called before it is imported whole"
 code, graph = driver.cuGraphCreate(0)
 assert int(code) == 0 and int(driver.cuGraphDestroy(graph)[0]) == 0
 """)
@@ -124,8 +128,28 @@ assert guards[0].__globals__["call"] is graph.cu_graph_create
 """)
 
 
-def test_a_call_amid_its_own_import_is_refused(monkeypatch):
-    entry = registry.Entry("cuNever", 0, "void", registry.loaded, False, ("cudasync.errors",))
-    monkeypatch.setitem(registry._entries, ("cuNever", 0), entry)
-    with pytest.raises(DriverFailure, match="amid its own import"):
-        registry.loaded(entry)
+def test_a_call_amid_its_own_import_is_refused_and_later_calls_are_not():
+    """As by a signal handler: half of the group's functions are there then."""
+    run(f"""{START}
+inside = []
+class Amid:
+    def find_spec(self, name, path=None, target=None):
+        if name == "cudasync.softgpu.abi.graph_calls.node" and not inside:
+            inside.append(None)
+            inside[:] = [driver.cuStreamIsCapturing(0)[0], driver.cuGraphCreate(0)[0]]
+sys.meta_path.insert(0, Amid())
+code, graph = driver.cuGraphCreate(0)
+assert inside == [driver.CUresult.CUDA_ERROR_UNKNOWN] * 2, inside
+assert int(code) == 0 and int(driver.cuGraphDestroy(graph)[0]) == 0
+assert int(driver.cuStreamIsCapturing(0)[0]) == 0
+""")
+
+
+def test_a_first_call_imports_its_group_whole():
+    """A finaliser that ends an object must not wait for the import that it interrupted."""
+    (group,) = (g for g in late_groups.MODULES if "graph_calls.graph" in g)
+    run(f"""{START}
+driver.cuGraphCreate(0)
+missing = [m for m in {group} if "cudasync.softgpu.abi." + m not in sys.modules]
+assert missing == [], missing
+""")

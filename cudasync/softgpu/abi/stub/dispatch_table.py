@@ -71,6 +71,9 @@ _ENDS_OBJECTS: Final = re.compile(
 )
 
 
+_HAS_SUFFIX: Final = re.compile("_v[0-9]|_pt[sd][sz]$")
+
+
 class FunctionTable:
     """The slots of one loaded stub, filled for one machine."""
 
@@ -158,12 +161,16 @@ class FunctionTable:
             "outcome": partial(self._outcome, entry.name),
         }
 
-        def first_call(*arguments: Any) -> int | None:
-            call = scope["call"] = wrap(registry.loaded(entry).call)
-            return call(*arguments)
+        if entry.awaits:
 
-        # Later calls find the function itself, and cost nothing more.
-        scope["call"] = first_call if entry.awaits else wrap(entry.call)
+            def first_call(*arguments: Any) -> int | None:
+                # Later calls find the function itself, and cost nothing more.
+                call = scope["call"] = wrap(registry.loaded(entry).call)
+                return call(*arguments)
+
+            scope["call"] = first_call
+        else:
+            scope["call"] = wrap(entry.call)
         # A copy of the code for each function: the interpreter specialises code to its callees.
         guarded = FunctionType(_guard_code(count).replace(), scope)
         guarded.__qualname__ = f"{GUARDED}{entry.name}"
@@ -221,7 +228,7 @@ class FunctionTable:
         if not name.startswith("cu") or name not in self._symbols:
             raise DriverFailure(NOT_FOUND, f"{name} is not a function of the driver")
         self.asked.add((name, version))
-        if re.search("_v[0-9]|_pt[sd][sz]$", name):
+        if _HAS_SUFFIX.search(name):
             return self._slots.address(self._symbols[name])
         if form(name, version) is None:
             return 0

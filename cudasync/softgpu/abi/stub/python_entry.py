@@ -200,7 +200,7 @@ def write_record(table: int, index: int, function: Callable[..., int], kinds: by
     """Write the record of function `index`; keep the returned object as long as the record."""
     text = _buffer(kinds)
     record = _Record.from_address(table + RECORDS_OFFSET + RECORD_BYTES * index)
-    record[:] = (id(function), ctypes.addressof(text))
+    record[:] = [id(function), ctypes.addressof(text)]
     return function, text
 
 

@@ -12,7 +12,7 @@ and imported before the first call of one of its functions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -60,10 +60,11 @@ def export(
         key = (name, version)
         there = _entries.get(key)
         # An interrupted import is repeated, and enters its functions again.
-        assert there is None or there.awaits or there.call.__module__ == call.__module__, (
-            f"{name} is there twice"
-        )
-        _entries[key] = Entry(name, version, signature, call, before_init)
+        if there is not None and there.call is not _not_here:
+            assert there.call.__module__ == call.__module__, f"{name} is there twice"
+        # Until its whole group is imported, the function is not to be called: see `loaded`.
+        awaits = () if there is None else there.awaits
+        _entries[key] = Entry(name, version, signature, call, before_init, awaits)
         return call
 
     return enter
@@ -92,13 +93,14 @@ def loaded(entry: Entry) -> Entry:
     """
     if not entry.awaits:
         return entry
-    for module in entry.awaits:
-        import_module(module)
-    found = _entries[entry.name, entry.version]
-    if found.awaits:
+    modules = [import_module(module) for module in entry.awaits]
+    # The import system waits for imports of other threads, but not for one of this thread.
+    if any(getattr(module.__spec__, "_initializing", False) for module in modules):
         raise DriverFailure(
             UNKNOWN, f"{entry.name} was called amid its own import (a signal handler?): call later"
         )
+    key = entry.name, entry.version
+    found = _entries[key] = replace(_entries[key], awaits=())
     return found
 
 

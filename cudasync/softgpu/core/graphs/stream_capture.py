@@ -35,8 +35,12 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.streams.streams import Event, Stream
 
 # Kinds of nodes: most programs capture nothing.
-_commands = late.Module("cudasync.softgpu.core.graphs.captured_commands")
-_parameters = late.Module("cudasync.softgpu.core.graphs.node_parameters")
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.graphs import captured_commands as _commands
+    from cudasync.softgpu.core.graphs import node_parameters as _parameters
+else:
+    _commands = late.Module("cudasync.softgpu.core.graphs.captured_commands")
+    _parameters = late.Module("cudasync.softgpu.core.graphs.node_parameters")
 
 
 @unique

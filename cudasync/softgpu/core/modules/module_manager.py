@@ -43,7 +43,10 @@ if TYPE_CHECKING:
     from cudasync.softgpu.interface.launch import Compile, CompiledKernel, CompiledModule, Find
 
 # Formats of images: most modules are PTX texts.
-_fat_binaries = late.Module("cudasync.softgpu.core.fat_binaries")
+if TYPE_CHECKING:
+    from cudasync.softgpu.core import fat_binaries as _fat_binaries
+else:
+    _fat_binaries = late.Module("cudasync.softgpu.core.fat_binaries")
 
 _COMPILED_TEXTS: Final = 64
 # The number of names in the message about a missing kernel.

@@ -52,7 +52,7 @@ class ObjectManager:
         self._machine = machine
         self.textures: Handles[TextureObject] = Handles("texture object", code=INVALID_VALUE)
         self.surfaces: Handles[SurfaceObject] = Handles("surface object", code=INVALID_VALUE)
-        self._on = machine.memory.under_objects
+        self._on = machine.under_objects
 
     def create_texture(
         self, resource: Resource, sampling: Sampling, view: View | None = None
