@@ -21,7 +21,7 @@ from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 from cudasync.softgpu.core.machine import DEFAULT_TOTAL_BYTES, Machine, nothing_kept
 from cudasync.softgpu.core.memory.peer_access import ALL
 from cudasync.softgpu.core.memory.quarantine import DEFAULT_HELD_BYTES
-from cudasync.softgpu.interface.launch import DEFAULT_BUDGET
+from cudasync.softgpu.interface import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

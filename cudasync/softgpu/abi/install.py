@@ -18,48 +18,18 @@ from typing import TYPE_CHECKING, Final
 from cudasync.errors import CudasyncError
 from cudasync.softgpu.abi.calls import (
     context,
-    deprecated_launch,
     device,
     errors_and_entry_points,
     event,
-    interprocess,
-    launch,
-    linker,
-    managed_memory,
     memcpy,
-    memcpy_2d,
-    memcpy_3d,
-    memcpy_batch,
     memory,
     memory_pool,
-    module,
-    occupancy,
-    pointer_attributes,
     stream,
-    virtual_memory,
 )
 from cudasync.softgpu.abi.cupy.import_hook import await_cupy
-from cudasync.softgpu.abi.extensions import (
-    expected_accesses,
-    exploration,
-    held_memory,
-    kernel_stop,
-    sanitizer,
-    scheduler,
-)
-from cudasync.softgpu.abi.graph_calls import (
-    capture,
-    executable,
-    executable_update,
-    graph,
-    memory_node,
-    node,
-)
-from cudasync.softgpu.abi.green_contexts import contexts as green_contexts
-from cudasync.softgpu.abi.green_contexts import resources as green_resources
-from cudasync.softgpu.abi.green_contexts import streams as green_streams
-from cudasync.softgpu.abi.other_libraries import nvjitlink, nvml_library, nvrtc
+from cudasync.softgpu.abi.other_libraries import nvml_library
 from cudasync.softgpu.abi.runtime.bindings import await_bindings
+from cudasync.softgpu.abi.stub import registry
 from cudasync.softgpu.abi.stub.dispatch_table import (
     CONSTANTS,
     SLOT_COUNT,
@@ -70,61 +40,22 @@ from cudasync.softgpu.abi.stub.elf import SONAME, build
 from cudasync.softgpu.abi.stub.exported_symbols import exports
 from cudasync.softgpu.abi.stub.loaded_libraries import native_library
 from cudasync.softgpu.abi.stub.slots import base_of
-from cudasync.softgpu.abi.textures import (
-    arrays,
-    copies,
-    objects,
-    references,
-)
 
 if TYPE_CHECKING:
     from cudasync.softgpu.abi.cupy.runtime_module import Compile
     from cudasync.softgpu.core.machine import Machine
 
 CALLS: Final = (
-    capture,
-    expected_accesses,
     context,
-    memcpy,
-    memcpy_2d,
-    memcpy_3d,
-    memcpy_batch,
     device,
     errors_and_entry_points,
     event,
-    exploration,
-    graph,
-    executable,
-    memory_node,
-    node,
-    executable_update,
-    held_memory,
-    interprocess,
-    nvjitlink,
-    launch,
-    linker,
-    managed_memory,
+    memcpy,
     memory,
-    module,
-    nvrtc,
-    occupancy,
-    deprecated_launch,
-    pointer_attributes,
     memory_pool,
-    sanitizer,
-    scheduler,
-    kernel_stop,
     stream,
-    virtual_memory,
-    green_contexts,
-    green_resources,
-    green_streams,
-    arrays,
-    copies,
-    objects,
-    references,
 )
-"""The modules whose import enters the driver's functions."""
+"""The modules of which every program calls functions. `late_groups.py` has all others."""
 
 BEHIND_NATIVE: Final = "libcudasync-driver.so"
 """The stub's name if a native library has the driver's name."""
@@ -151,6 +82,7 @@ def load_stub(
             f"this machine has a CUDA driver ({real}): pass force=True to install anyway"
         )
 
+    registry.enter_late()
     exported = exports()
     soname = BEHIND_NATIVE if is_native else SONAME
     stub = build(exported.slots, SLOT_COUNT, CONSTANTS, machine=platform.machine(), soname=soname)

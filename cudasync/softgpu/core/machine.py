@@ -6,8 +6,10 @@ software GPU installed has one; a test may make any number.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
+from cudasync import late
 from cudasync.errors import PtxError
 from cudasync.softgpu.core.context import Context, Device
 from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT
@@ -19,17 +21,13 @@ from cudasync.softgpu.core.driver_types.result_codes import (
     DriverFailure,
 )
 from cudasync.softgpu.core.driver_types.thread_state import PerThread
-from cudasync.softgpu.core.graphs.executable_manager import Executables
-from cudasync.softgpu.core.graphs.graph_manager import GraphManager
+from cudasync.softgpu.core.graphs.capture_manager import Captures
 from cudasync.softgpu.core.green_contexts.current import ContextHandles, ContextStack
-from cudasync.softgpu.core.green_contexts.manager import GreenContexts
-from cudasync.softgpu.core.launch.declared_accesses import Expectations
 from cudasync.softgpu.core.launch.kernel_stop import Deadline
 from cudasync.softgpu.core.memory.allocation_table import AllocationTable
 from cudasync.softgpu.core.memory.arena import Arena
 from cudasync.softgpu.core.memory.copy_manager import TransferManager
 from cudasync.softgpu.core.memory.interprocess_handles import InterprocessMemory
-from cudasync.softgpu.core.memory.managed_memory import Managed
 from cudasync.softgpu.core.memory.memory_manager import MemoryManager
 from cudasync.softgpu.core.memory.memory_pools import PoolManager
 from cudasync.softgpu.core.memory.peer_access import ALL, Peers
@@ -39,21 +37,31 @@ from cudasync.softgpu.core.modules.module_manager import ModuleManager
 from cudasync.softgpu.core.scheduling.executor import Executor
 from cudasync.softgpu.core.scheduling.interprocess_progress import Progress
 from cudasync.softgpu.core.scheduling.scheduler import THREADED, make_scheduler
-from cudasync.softgpu.core.scheduling.threaded_executor import ThreadedExecutor
 from cudasync.softgpu.core.streams.host_functions import HostFunctions
 from cudasync.softgpu.core.streams.stream_manager import StreamManager
-from cudasync.softgpu.core.textures.manager import ArrayManager
-from cudasync.softgpu.core.textures.object_manager import ObjectManager
-from cudasync.softgpu.core.textures.references import ReferenceManager
-from cudasync.softgpu.interface.launch import DEFAULT_BUDGET
+from cudasync.softgpu.interface import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
     from cudasync.softgpu.core.checks.session import Check
     from cudasync.softgpu.core.driver_types.compute_capability import Capability
     from cudasync.softgpu.core.exploration.session import Session
+    from cudasync.softgpu.core.graphs.executable_manager import Executables
+    from cudasync.softgpu.core.graphs.graph_manager import GraphManager
     from cudasync.softgpu.core.green_contexts.contexts import GreenContext
+    from cudasync.softgpu.core.green_contexts.manager import GreenContexts
+    from cudasync.softgpu.core.launch.declared_accesses import Expectations
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
+    from cudasync.softgpu.core.memory.managed_memory import Managed
+    from cudasync.softgpu.core.textures.manager import ArrayManager
+    from cudasync.softgpu.core.textures.object_manager import ObjectManager
+    from cudasync.softgpu.core.textures.references import ReferenceManager
     from cudasync.softgpu.interface.launch import Compile, CompiledModule, Find, Found
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.scheduling import threaded_executor as _threaded
+else:
+    _threaded = late.Module("cudasync.softgpu.core.scheduling.threaded_executor")
 
 DEFAULT_TOTAL_BYTES: Final = 4 << 30
 
@@ -81,8 +89,45 @@ def nothing_kept(image: bytes, *, memcheck: bool = True) -> Found | None:
     """The finder of a machine without a disk cache: finds nothing."""
 
 
+class _MadeLate:
+    """A manager that a machine makes, and whose modules are imported, when it is first asked for.
+
+    Making one has no effect outside of it. So threads that ask at once may each make one: all of
+    them get the first that was stored. No lock is held, since an import may run any finaliser.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module = f"cudasync.softgpu.core.{module}"
+        self._class = name
+
+    def __set_name__(self, _owner: type[Machine], name: str) -> None:
+        self._name = name
+
+    def __get__(self, machine: Machine | None, _owner: type[Machine]) -> Any:
+        if machine is None:
+            return self
+        made = getattr(import_module(self._module), self._class)(machine)
+        found = machine.made.setdefault(self._name, made)
+        # The next look-up finds it without this function.
+        setattr(machine, self._name, found)
+        return found
+
+
+def _late(module: str, name: str) -> Any:
+    return _MadeLate(module, name)
+
+
 class Machine:
     """All devices of a process, with their contexts and memory."""
+
+    green_contexts: GreenContexts = _late("green_contexts.manager", "GreenContexts")
+    arrays: ArrayManager = _late("textures.manager", "ArrayManager")
+    objects: ObjectManager = _late("textures.object_manager", "ObjectManager")
+    references: ReferenceManager = _late("textures.references", "ReferenceManager")
+    graphs: GraphManager = _late("graphs.graph_manager", "GraphManager")
+    expectations: Expectations = _late("launch.declared_accesses", "Expectations")
+    managed: Managed = _late("memory.managed_memory", "Managed")
+    executables: Executables = _late("graphs.executable_manager", "Executables")
 
     def __init__(
         self,
@@ -103,8 +148,14 @@ class Machine:
         self.memcheck = memcheck
         self.record = record
         self.is_initialized = False
+        # The managers that were asked for, by their names here.
+        self.made: dict[str, Any] = {}
+        # By allocation: the memory of the texture and surface objects on it, which end with it.
+        self.under_objects: dict[Allocation, set[Allocation]] = {}
         self.executor = (
-            ThreadedExecutor() if scheduler == THREADED else Executor(make_scheduler(scheduler))
+            _threaded.ThreadedExecutor()
+            if scheduler == THREADED
+            else Executor(make_scheduler(scheduler))
         )
         self.host_functions = HostFunctions(self.executor)
         self.quarantine = quarantine = Quarantine(held_bytes)
@@ -114,34 +165,27 @@ class Machine:
             Device(ordinal, total_bytes, quarantine, capability) for ordinal in range(devices)
         ]
         self.host_memory = AllocationTable(Arena(total_bytes, quarantine))
-        self.green_contexts = GreenContexts(self)
-        self.contexts = ContextHandles(self.green_contexts.by_context)
+        self.contexts = ContextHandles()
         self.peers = Peers(peers)
         self.pools = PoolManager(self.devices, self.executor, self.peers)
         for device in self.devices:
             self.contexts.add(device.primary.handle, device.primary)
         # The calling thread's stack of contexts; the top one is current.
         self._current: PerThread[ContextStack] = PerThread(ContextStack, {})
-        self.expectations = Expectations(self)
         if record:
             self.executor.expectations = self.expectations
         # The active exploration, if there is one.
         self.exploration: Session | None = None
         # The active check, if there is one.
         self.check_under_way: Check | None = None
+        self.captures = Captures()
         self.streams = StreamManager(self)
         self.virtual = VirtualMemory(self)
         self.interprocess = InterprocessMemory(self)
         self.progress = Progress(self)
         self.memory = MemoryManager(self)
-        self.managed = Managed(self)
-        self.arrays = ArrayManager(self)
-        self.objects = ObjectManager(self)
-        self.references = ReferenceManager(self)
         self.transfers = TransferManager(self)
         self.modules = ModuleManager(self, compile_module, find_module)
-        self.graphs = GraphManager(self)
-        self.executables = Executables(self)
 
     # Devices and current contexts
 
@@ -288,13 +332,17 @@ class Machine:
             executor.settle(context)
         # Resources that graphs held for dropped launches.
         executor.deferred.run()
-        self.green_contexts.forget(context)
+        self._forget("green_contexts", context)
         self.streams.forget(context)
         self.modules.forget(context)
-        self.arrays.forget(context)
-        self.objects.forget(context)
-        self.references.forget(context)
+        for name in ("arrays", "objects", "references"):
+            self._forget(name, context)
         self.memory.free_all(context)
+
+    def _forget(self, name: str, context: Context) -> None:
+        manager = self.made.get(name)
+        if manager is not None:
+            manager.forget(context)
 
     def after_fork(self) -> None:
         """Called in a forked child, in which the other threads and their locks are gone."""

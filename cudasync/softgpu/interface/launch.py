@@ -18,6 +18,8 @@ from enum import Enum, unique
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from cudasync.softgpu.interface import DEFAULT_BUDGET
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -26,9 +28,7 @@ if TYPE_CHECKING:
     from cudasync.ptx.types import StateSpace
     from cudasync.softgpu.interface.access_recording import Recording
 
-# The budget of a block: some ten seconds, with slow instructions a minute or two. A launch has
-# this many block budgets.
-DEFAULT_BUDGET = 2**33
+# A launch has this many times the budget of a block.
 _BLOCK_BUDGETS = 32
 
 Dim3: TypeAlias = tuple[int, int, int]

@@ -29,6 +29,48 @@ def machine():
     return new_machine(total_bytes=1 << 24, devices=2)
 
 
+# Managers that are made when they are asked for
+
+LATE = (
+    "arrays", "executables", "expectations", "graphs", "green_contexts", "managed", "objects",
+    "references",
+)  # fmt: skip
+
+
+def test_each_manager_is_made_once_for_all_threads(machine):
+    found = [None] * CREW
+
+    def work(index):
+        found[index] = [getattr(machine, name) for name in LATE]
+
+    at_once(machine, work)
+    assert found == [found[0]] * CREW
+    assert sorted(machine.made) == sorted(LATE)
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_a_manager_that_is_asked_for_while_it_is_made_is_the_same(machine, monkeypatch, name):
+    """As by a finaliser, or by a second thread just then."""
+    manager = type(getattr(new_machine(total_bytes=1 << 24), name))
+    make, inner = manager.__init__, []
+
+    def init(self, machine):
+        if not inner:
+            inner.append(None)
+            inner[0] = getattr(machine, name)
+        make(self, machine)
+
+    monkeypatch.setattr(manager, "__init__", init)
+    assert getattr(machine, name) is inner[0] is getattr(machine, name)
+
+
+def test_the_end_of_a_context_makes_no_manager(machine):
+    context = machine.create(machine.device(0), 0)
+    machine.memory.free(machine.memory.allocate_device(64).start)
+    machine.destroy(context)
+    assert machine.made == {}
+
+
 # Contexts, time, deferred work, messages
 
 
@@ -252,7 +294,7 @@ def test_a_library_is_one_module_in_a_context_whoever_comes_first(machine):
 
 
 def test_the_legacy_stream_is_guarded_exactly_while_somebody_captures(machine):
-    captures, legacy = machine.graphs.captures, machine.context().legacy
+    captures, legacy = machine.captures, machine.context().legacy
 
     def work(_index):
         stream = machine.streams.create(0)
@@ -266,7 +308,7 @@ def test_the_legacy_stream_is_guarded_exactly_while_somebody_captures(machine):
 
 
 def test_a_context_is_waited_for_while_another_is_captured(machine):
-    elsewhere, captures, done = machine.device(1).primary, machine.graphs.captures, []
+    elsewhere, captures, done = machine.device(1).primary, machine.captures, []
 
     def work(index):
         if index:

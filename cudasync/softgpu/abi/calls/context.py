@@ -100,7 +100,7 @@ def cu_ctx_destroy(machine: Machine, context: int) -> None:
 def cu_ctx_set_current(machine: Machine, context: int) -> None:
     machine.set_current(
         machine.contexts.get(context) if context else None,
-        machine.green_contexts.by_context.get(context),
+        machine.contexts.green.get(context),
     )
 
 
@@ -116,7 +116,7 @@ def cu_ctx_get_current(machine: Machine, context: int) -> None:
 @export("cuCtxPushCurrent")
 def cu_ctx_push_current(machine: Machine, context: int) -> None:
     found = machine.contexts.get(context)
-    machine.push(found, machine.green_contexts.by_context.get(context))
+    machine.push(found, machine.contexts.green.get(context))
 
 
 @export("cuCtxPopCurrent")
@@ -142,7 +142,7 @@ def cu_ctx_synchronize(machine: Machine) -> None:
 @export("cuCtxSynchronize", 13000, "CUcontext")
 def cu_ctx_synchronize_v2(machine: Machine, context: int) -> None:
     found, green = _named(machine, context), _green(machine, context)
-    machine.graphs.captures.refuse_context(found, "a wait for the context", green)
+    machine.captures.refuse_context(found, "a wait for the context", green)
     machine.streams.synchronize_context(found, green)
 
 
@@ -274,7 +274,7 @@ def _green(machine: Machine, handle: int) -> GreenContext | None:
     """The green context behind a context's handle; 0 means the current one."""
     if not handle:
         return machine.current_green()
-    return machine.green_contexts.by_context.get(handle)
+    return machine.contexts.green.get(handle)
 
 
 def _named(machine: Machine, handle: int) -> Context:

@@ -36,7 +36,7 @@ def cu_mem_alloc_managed(machine: Machine, address: int, size: int, flags: int) 
         raise DriverFailure(
             INVALID_VALUE, "the flags must be CU_MEM_ATTACH_GLOBAL or CU_MEM_ATTACH_HOST"
         )
-    machine.graphs.captures.refuse_unsafe("an allocation")
+    machine.captures.refuse_unsafe("an allocation")
     put_u64(address, machine.memory.allocate_host(size, MemoryKind.MANAGED, flags).start)
 
 

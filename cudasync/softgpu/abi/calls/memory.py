@@ -18,7 +18,7 @@ _PITCH_BYTES = 512
 @export("cuMemAlloc")
 def cu_mem_alloc(machine: Machine, address: int, size: int) -> None:
     need(address)
-    machine.graphs.captures.refuse_unsafe("an allocation")
+    machine.captures.refuse_unsafe("an allocation")
     put_u64(address, machine.memory.allocate_device(size).start)
 
 
@@ -27,7 +27,7 @@ def cu_mem_alloc_pitch(
     machine: Machine, address: int, pitch: int, width: int, height: int, _element: int
 ) -> None:
     need(address)
-    machine.graphs.captures.refuse_unsafe("an allocation")
+    machine.captures.refuse_unsafe("an allocation")
     row = -(-width // _PITCH_BYTES) * _PITCH_BYTES
     put_u64(pitch, row)
     put_u64(address, machine.memory.allocate_device(row * height).start)
@@ -35,14 +35,14 @@ def cu_mem_alloc_pitch(
 
 @export("cuMemFree")
 def cu_mem_free(machine: Machine, address: int) -> None:
-    machine.graphs.captures.refuse_unsafe("a free")
+    machine.captures.refuse_unsafe("a free")
     machine.memory.free(address)
 
 
 @export("cuMemHostAlloc")
 def cu_mem_host_alloc(machine: Machine, address: int, size: int, flags: int) -> None:
     need(address)
-    machine.graphs.captures.refuse_unsafe("an allocation")
+    machine.captures.refuse_unsafe("an allocation")
     put_u64(address, machine.memory.allocate_host(size, MemoryKind.PINNED, flags).start)
 
 
@@ -53,13 +53,13 @@ def cu_mem_alloc_host(machine: Machine, address: int, size: int) -> None:
 
 @export("cuMemFreeHost")
 def cu_mem_free_host(machine: Machine, address: int) -> None:
-    machine.graphs.captures.refuse_unsafe("a free")
+    machine.captures.refuse_unsafe("a free")
     machine.memory.free_host(address)
 
 
 @export("cuMemHostRegister")
 def cu_mem_host_register(machine: Machine, address: int, size: int, flags: int) -> None:
-    machine.graphs.captures.refuse_unsafe("a registration")
+    machine.captures.refuse_unsafe("a registration")
     machine.memory.register(address, size, flags)
 
 

@@ -53,8 +53,8 @@ def cu_mem_free_async(machine: Machine, address: int, stream: int) -> None:
 
 def _refuse(machine: Machine, stream: Stream, what: str) -> None:
     """In a captured stream the call makes a node; elsewhere it disturbs captures."""
-    if stream.capture is None and machine.graphs.captures.active:
-        machine.graphs.captures.refuse_unsafe(what)
+    if stream.capture is None and machine.captures.active:
+        machine.captures.refuse_unsafe(what)
 
 
 @export("cuMemPoolCreate")
@@ -73,7 +73,7 @@ def cu_mem_pool_destroy(machine: Machine, pool: int) -> None:
 @export("cuMemPoolGetAttribute")
 def cu_mem_pool_get_attribute(machine: Machine, pool: int, attribute: int, value: int) -> None:
     found = machine.pools.get(pool)
-    machine.graphs.captures.refuse_unsafe("a question about a pool")
+    machine.captures.refuse_unsafe("a question about a pool")
     answer = machine.pools.attribute(found, attribute)
     if found.is_wide(attribute):
         put_u64(value, answer)
@@ -92,7 +92,7 @@ def cu_mem_pool_set_attribute(machine: Machine, pool: int, attribute: int, value
 @export("cuMemPoolTrimTo")
 def cu_mem_pool_trim_to(machine: Machine, pool: int, keep: int) -> None:
     found = machine.pools.get(pool)
-    machine.graphs.captures.refuse_unsafe("a trim of a pool")
+    machine.captures.refuse_unsafe("a trim of a pool")
     machine.pools.trim(found, keep)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.abi.green_contexts.streams import green_of
 from cudasync.softgpu.abi.marshalling.pointers import (
     get_i32,
     get_u32,
@@ -111,14 +110,14 @@ def cu_stream_get_device(machine: Machine, stream: int, device: int) -> None:
 @export("cuStreamGetCtx", 9020, "CUstream, CUcontext *")
 def cu_stream_get_ctx(machine: Machine, stream: int, context: int) -> None:
     found = machine.streams.get(stream)
-    green = green_of(machine, found, stream)
+    green = machine.streams.green_of(found, stream)
     put_u64(context, found.context.handle if green is None else green.context_handle)
 
 
 @export("cuStreamGetCtx", 12050, "CUstream, CUcontext *, CUgreenCtx *")
 def cu_stream_get_ctx_v2(machine: Machine, stream: int, context: int, green: int) -> None:
     found = machine.streams.get(stream)
-    of = green_of(machine, found, stream)
+    of = machine.streams.green_of(found, stream)
     if of is not None and stream == PER_THREAD_HANDLE:
         raise DriverFailure(
             INVALID_HANDLE,
@@ -287,3 +286,11 @@ def cu_profiler_start(machine: Machine) -> None:
 @export("cuProfilerStop")
 def cu_profiler_stop(machine: Machine) -> None:
     machine.context()
+
+
+@export("cuThreadExchangeStreamCaptureMode")
+def cu_thread_exchange_stream_capture_mode(machine: Machine, mode: int) -> None:
+    # cudasync calls this around each query of an event, so it is written for speed.
+    need(mode, 4)
+    word = ctypes.c_uint32.from_address(mode)
+    word.value = machine.captures.exchange_mode(word.value)

@@ -6,7 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.abi.marshalling.node_lists import get_dependencies
-from cudasync.softgpu.abi.marshalling.pointers import need, offer_u64, put_i32, put_u64
+from cudasync.softgpu.abi.marshalling.pointers import offer_u64, put_i32, put_u64
 from cudasync.softgpu.abi.stub.registry import export
 from cudasync.softgpu.core.driver_types.result_codes import (
     ILLEGAL_STATE,
@@ -45,7 +45,7 @@ def cu_stream_begin_capture_v1(machine: Machine, stream: int) -> None:
 
 @export("cuStreamBeginCapture", 10010, "CUstream, CUstreamCaptureMode")
 def cu_stream_begin_capture(machine: Machine, stream: int, mode: int) -> None:
-    machine.graphs.captures.begin(machine.streams.get(stream), mode)
+    machine.captures.begin(machine.streams.get(stream), mode)
 
 
 @export("cuStreamBeginCaptureToGraph")
@@ -62,7 +62,7 @@ def cu_stream_begin_capture_to_graph(
 def cu_stream_end_capture(machine: Machine, stream: int, graph: int) -> None:
     captured = machine.streams.get(stream)
     if not graph:
-        capture = machine.graphs.captures.of(captured)
+        capture = machine.captures.of(captured)
         if capture is not None and not capture.owns_graph:
             # The capture is to a graph that the program has.
             machine.graphs.end_capture(captured)
@@ -82,7 +82,7 @@ def cu_stream_is_capturing(machine: Machine, stream: int, status: int) -> None:
     # Written first: CUDA leaves it open what a failing call writes, and bindings of CUDA 12 raise
     # ValueError if it is not a status.
     put_i32(status, _NONE)
-    put_i32(status, _status(machine.graphs.captures.of(machine.streams.get(stream))))
+    put_i32(status, _status(machine.captures.of(machine.streams.get(stream))))
 
 
 @export("cuStreamGetCaptureInfo", 11030, _INFO_V1)
@@ -111,7 +111,7 @@ def cu_stream_get_capture_info(
     put_i32(status, _NONE)
     if edges and not nodes:
         raise DriverFailure(INVALID_VALUE, "edge data needs an array of nodes as well")
-    capture = machine.graphs.captures.of(machine.streams.get(stream))
+    capture = machine.captures.of(machine.streams.get(stream))
     put_i32(status, _status(capture))
     if capture is None or capture.complaint:
         return
@@ -144,7 +144,7 @@ def cu_stream_update_capture_dependencies(
     machine: Machine, stream: int, nodes: int, edges: int, count: int, flags: int
 ) -> None:
     found = machine.streams.get(stream)
-    capture = machine.graphs.captures.of(found)
+    capture = machine.captures.of(found)
     if capture is None:
         raise DriverFailure(ILLEGAL_STATE, f"{found.name} is not being captured")
     capture.check()
@@ -154,11 +154,3 @@ def cu_stream_update_capture_dependencies(
     if any(node.graph is not capture.graph for node in tips):
         raise DriverFailure(INVALID_VALUE, "a node belongs to another graph")
     capture.tips[found] = {**capture.tips[found], **tips} if flags == _ADD else tips
-
-
-@export("cuThreadExchangeStreamCaptureMode")
-def cu_thread_exchange_stream_capture_mode(machine: Machine, mode: int) -> None:
-    # cudasync calls this around each query of an event, so it is written for speed.
-    need(mode, 4)
-    word = ctypes.c_uint32.from_address(mode)
-    word.value = machine.graphs.captures.exchange_mode(word.value)

@@ -75,7 +75,7 @@ def cu_graph_instantiate_with_params(
 
 @export("cuGraphExecDestroy")
 def cu_graph_exec_destroy(machine: Machine, executable: int) -> None:
-    machine.graphs.captures.refuse_unsafe("the end of an executable graph")
+    machine.captures.refuse_unsafe("the end of an executable graph")
     machine.executables.destroy(executable)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.abi.green_contexts.streams import green_of
 from cudasync.softgpu.abi.green_contexts.structures import (
     SM,
     WORKQUEUE,
@@ -66,7 +65,7 @@ def cu_device_get_dev_resource(machine: Machine, device: int, resource: int, kin
 def cu_ctx_get_dev_resource(machine: Machine, context: int, resource: int, kind: int) -> None:
     found = machine.contexts.get(context)
     machine.check(found)
-    put_resource(resource, _of(found, machine.green_contexts.by_context.get(context), kind))
+    put_resource(resource, _of(found, machine.contexts.green.get(context), kind))
 
 
 @export("cuGreenCtxGetDevResource")
@@ -80,7 +79,7 @@ def cu_stream_get_dev_resource(machine: Machine, stream: int, resource: int, kin
     found = machine.streams.get(stream)
     if kind != SM:
         raise _unknown(kind)
-    put_resource(resource, _of(found.context, green_of(machine, found, stream), kind))
+    put_resource(resource, _of(found.context, machine.streams.green_of(found, stream), kind))
 
 
 @export("cuDevSmResourceSplitByCount")

@@ -7,17 +7,10 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.abi.marshalling.pointers import need, put_u64
 from cudasync.softgpu.abi.stub.registry import export
 from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
-from cudasync.softgpu.core.streams.streams import NON_BLOCKING, PER_THREAD_HANDLE
+from cudasync.softgpu.core.streams.streams import NON_BLOCKING
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.core.green_contexts.contexts import GreenContext
     from cudasync.softgpu.core.machine import Machine
-    from cudasync.softgpu.core.streams.streams import Stream
-
-
-def green_of(machine: Machine, stream: Stream, handle: int) -> GreenContext | None:
-    """The green context of a stream; for a default stream, the current one."""
-    return stream.green if handle > PER_THREAD_HANDLE else machine.current_green()
 
 
 @export("cuGreenCtxStreamCreate")
@@ -33,5 +26,5 @@ def cu_green_ctx_stream_create(
 
 @export("cuStreamGetGreenCtx")
 def cu_stream_get_green_ctx(machine: Machine, stream: int, green: int) -> None:
-    of = green_of(machine, machine.streams.get(stream), stream)
+    of = machine.streams.green_of(machine.streams.get(stream), stream)
     put_u64(green, 0 if of is None else of.handle)

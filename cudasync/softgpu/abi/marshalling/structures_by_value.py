@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from cudasync.softgpu.abi.marshalling.pointers import structure_at
@@ -35,6 +36,7 @@ def by_value(kinds: str, *structures: type[Any]) -> tuple[str, Callable[[Callabl
         words = kinds.replace("S", "p")
 
     def decorate(call: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(call)
         def on_stack(machine: Machine, *arguments: int) -> Any:
             found, at = [], _REGISTERS
             for structure, size in zip(structures, sizes, strict=True):
@@ -42,6 +44,7 @@ def by_value(kinds: str, *structures: type[Any]) -> tuple[str, Callable[[Callabl
                 at += size
             return call(machine, *found, *arguments[: len(plain)])
 
+        @wraps(call)
         def by_address(machine: Machine, *arguments: int) -> Any:
             found = iter(structures)
             values = [

@@ -49,7 +49,7 @@ def cuda_green_ctx_create(
 
 @runtime_function("cudaExecutionCtxDestroy", "p")
 def cuda_execution_ctx_destroy(machine: Machine, context: int) -> None:
-    green = machine.green_contexts.by_context.get(context)
+    green = machine.contexts.green.get(context)
     if green is None:
         raise DriverFailure(INVALID_CONTEXT, "only a green context can be destroyed")
     machine.green_contexts.destroy(green.handle)
@@ -61,7 +61,7 @@ def cuda_execution_ctx_stream_create(
 ) -> None:
     need(stream)
     found = machine.contexts.get(context)
-    machine.push(found, machine.green_contexts.by_context.get(context))
+    machine.push(found, machine.contexts.green.get(context))
     try:
         made = machine.streams.create(flags, priority)
     finally:

@@ -119,7 +119,7 @@ def driver_function(name: str, version: int = ANY_VERSION) -> Call:
     """
     entry = registry.find(name, version)
     assert entry is not None, name
-    return entry.call
+    return registry.loaded(entry).call
 
 
 FORWARDED: Final[dict[str, tuple[str, int, str]]] = {}

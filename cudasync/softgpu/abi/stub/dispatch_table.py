@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-from dataclasses import replace
 from functools import cache, partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
@@ -72,6 +71,9 @@ _ENDS_OBJECTS: Final = re.compile(
 )
 
 
+_HAS_SUFFIX: Final = re.compile("_v[0-9]|_pt[sd][sz]$")
+
+
 class FunctionTable:
     """The slots of one loaded stub, filled for one machine."""
 
@@ -122,10 +124,8 @@ class FunctionTable:
     def _new_slot(self, key: Key) -> int:
         name, version, per_thread = key
         entry = registry.exact(name, version)
-        if entry is not None and per_thread:
-            entry = replace(entry, call=self.machine.streams.per_thread(entry.call))
         index = len(self._names)
-        address = self._fill_slot(name, *self._callback(name, entry))
+        address = self._fill_slot(name, *self._callback(name, entry, per_thread=per_thread))
         if address:
             if entry is not None and entry.before_init:
                 self._lasting.add(index)
@@ -139,7 +139,7 @@ class FunctionTable:
         return address
 
     def _callback(
-        self, name: str, entry: registry.Entry | None
+        self, name: str, entry: registry.Entry | None, *, per_thread: bool = False
     ) -> tuple[Callable[..., int], tuple[Any, ...]]:
         """The Python function behind a driver function, and its argument types."""
         signature = "" if entry is None else entry.signature or c_signature(name)
@@ -147,19 +147,30 @@ class FunctionTable:
             # Or the bindings do not know the function: only a foreign client can ask for it.
             return self._refusal(name), ()
         types = argument_types(signature)
-        return self._guard(entry, len(types)), types
+        return self._guard(entry, len(types), per_thread=per_thread), types
 
-    def _guard(self, entry: registry.Entry, count: int) -> Callable[..., int]:
+    def _guard(self, entry: registry.Entry, count: int, *, per_thread: bool) -> Callable[..., int]:
         """The Python side of a call of `count` arguments: any outcome becomes a result code."""
         executor = self.machine.executor
-        scope = {
+        wrap = self.machine.streams.per_thread if per_thread else _itself
+        scope: dict[str, Any] = {
             "machine": self.machine,
-            "call": entry.call,
             "waiting": executor.deferred.actions,
             "run_deferred": executor.deferred.run,
             "is_early": entry.before_init,
             "outcome": partial(self._outcome, entry.name),
         }
+
+        if entry.awaits:
+
+            def first_call(*arguments: Any) -> int | None:
+                # Later calls find the function itself, and cost nothing more.
+                call = scope["call"] = wrap(registry.loaded(entry).call)
+                return call(*arguments)
+
+            scope["call"] = first_call
+        else:
+            scope["call"] = wrap(entry.call)
         # A copy of the code for each function: the interpreter specialises code to its callees.
         guarded = FunctionType(_guard_code(count).replace(), scope)
         guarded.__qualname__ = f"{GUARDED}{entry.name}"
@@ -217,7 +228,7 @@ class FunctionTable:
         if not name.startswith("cu") or name not in self._symbols:
             raise DriverFailure(NOT_FOUND, f"{name} is not a function of the driver")
         self.asked.add((name, version))
-        if re.search("_v[0-9]|_pt[sd][sz]$", name):
+        if _HAS_SUFFIX.search(name):
             return self._slots.address(self._symbols[name])
         if form(name, version) is None:
             return 0
@@ -225,6 +236,10 @@ class FunctionTable:
         if not address:
             raise DriverFailure(NOT_FOUND, name)
         return address
+
+
+def _itself(call: registry.Call) -> registry.Call:
+    return call
 
 
 def _at_end(name: str) -> int:

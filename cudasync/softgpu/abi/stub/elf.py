@@ -11,8 +11,7 @@ read-write segment with the dynamic section and the slots.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cudasync.softgpu.abi.stub import python_entry
 
@@ -34,8 +33,7 @@ _DYNAMIC_ENTRIES: Final = 7
 _VERSION_ENTRIES: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Stub:
+class Stub(NamedTuple):
     """The bytes of the library, and offsets in it from its load address."""
 
     image: bytes
@@ -233,7 +231,10 @@ def _program_header(kind: int, flags: int, offset: int, size: int, align: int) -
 
 def _symbol(name: int, info: int, value: int, size: int) -> bytes:
     # Any section index but 0 means "defined here". There are no sections to point to.
-    return struct.pack("<IBBHQQ", name, info, 0, 1, value, size)
+    return _pack_symbol(name, info, 0, 1, value, size)
+
+
+_pack_symbol = struct.Struct("<IBBHQQ").pack
 
 
 def _hash_table(names: Sequence[str]) -> bytes:

@@ -8,8 +8,7 @@ are implemented or that the bindings know. Symbols whose forms are one function 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cuda.bindings import cydriver
 
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
 _SUFFIX: Final = re.compile(r"_v\d$")
 
 
-@dataclass(frozen=True, slots=True)
-class Exports:
+class Exports(NamedTuple):
     """The functions that have slots from the beginning, and the slot of each symbol."""
 
     keys: tuple[Key, ...]

@@ -13,6 +13,7 @@ than x86-64 use ctypes' callbacks.
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -179,6 +180,7 @@ def placed(place: int, table: int) -> bytes:
     return before + distance.to_bytes(4, "little", signed=True) + after
 
 
+@cache
 def kinds_of(types: tuple[Any, ...]) -> bytes | None:
     """The kinds of a function's arguments, with an end mark; None if ctypes must call it."""
     kinds = [_KINDS.get(type_) for type_ in types]
@@ -196,8 +198,16 @@ def write_interface(table: int) -> None:
 
 def write_record(table: int, index: int, function: Callable[..., int], kinds: bytes) -> object:
     """Write the record of function `index`; keep the returned object as long as the record."""
-    text = ctypes.create_string_buffer(kinds)
-    place = table + RECORDS_OFFSET + RECORD_BYTES * index
-    ctypes.c_void_p.from_address(place).value = id(function)
-    ctypes.c_void_p.from_address(place + 8).value = ctypes.addressof(text)
+    text = _buffer(kinds)
+    record = _Record.from_address(table + RECORDS_OFFSET + RECORD_BYTES * index)
+    record[:] = [id(function), ctypes.addressof(text)]
     return function, text
+
+
+_Record = ctypes.c_uint64 * 2
+
+
+@cache
+def _buffer(kinds: bytes) -> ctypes.Array[ctypes.c_char]:
+    """The kinds as C reads them: functions with the same arguments share one."""
+    return ctypes.create_string_buffer(kinds)

@@ -38,6 +38,12 @@ _SCALARS: Final[dict[str, Any]] = {
 _POINTER: Final = ctypes.c_size_t
 
 
+# Looked up by an item, which is ours alone: other modules give the attribute other types.
+_get_name = ctypes.pythonapi["PyCapsule_GetName"]
+_get_name.restype = ctypes.c_char_p
+_get_name.argtypes = [ctypes.py_object]
+
+
 class UnknownSignature(Exception):
     """The function takes an argument by value that has no plain C type here."""
 
@@ -48,13 +54,11 @@ def c_signature(name: str) -> str | None:
     capsule = cydriver.__pyx_capi__.get(name)
     if capsule is None:
         return None
-    get_name = ctypes.pythonapi.PyCapsule_GetName
-    get_name.restype = ctypes.c_char_p
-    get_name.argtypes = [ctypes.py_object]
-    text: bytes = get_name(capsule)
+    text: bytes = _get_name(capsule)
     return text.decode()
 
 
+@cache
 def argument_types(signature: str) -> tuple[Any, ...]:
     """The ctypes of the arguments of "CUresult (A, B *)", or of "A, B *" alone."""
     match = re.fullmatch(r"(?:CUresult \()?(.*?)\)?", signature)
@@ -65,6 +69,7 @@ def argument_types(signature: str) -> tuple[Any, ...]:
     return tuple(_argument_type(argument.strip()) for argument in arguments.split(","))
 
 
+@cache
 def _argument_type(text: str) -> Any:
     if text.endswith("*"):
         return _POINTER

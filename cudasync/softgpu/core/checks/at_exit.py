@@ -7,7 +7,6 @@ import gc
 import sys
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.core.checks.findings import lines_of
 from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 
 if TYPE_CHECKING:
@@ -21,7 +20,8 @@ def start_from_process(
     machine: Machine, kinds: Iterable[str], *, most: int, suppressions: str
 ) -> None:
     """Check from now on. DriverFailure for unknown kinds and invalid suppressions."""
-    # NumPy loads with it, as slowly as the whole driver.
+    # NumPy loads with them, as slowly as the whole driver.
+    from cudasync.softgpu.core.checks.findings import lines_of
     from cudasync.softgpu.core.checks.session import Check
 
     check = Check(

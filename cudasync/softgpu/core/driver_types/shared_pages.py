@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import secrets
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.core.driver_types.result_codes import (
@@ -69,7 +68,7 @@ class SharedPages:
 
     def __init__(self, arena: Arena, name: str) -> None:
         self._arena = arena
-        self.nonce = secrets.token_bytes(NONCE_BYTES)
+        self.nonce = os.urandom(NONCE_BYTES)
         self.descriptor = os.memfd_create(f"cudasync-ipc-{name}-{self.nonce.hex()}", os.MFD_CLOEXEC)
         self._slots_at = arena.end - arena.base
         os.ftruncate(self.descriptor, self._slots_at + _SLOTS * _SLOT_BYTES)

@@ -59,8 +59,8 @@ class Executables:
                 raise DriverFailure(
                     NOT_SUPPORTED, "kernels cannot launch graphs: launch the graph from the host"
                 )
-            self._machine.graphs.captures.refuse_unsafe("an instantiation")
-            self._machine.graphs.captures.refuse_graph(graph, "instantiated")
+            self._machine.captures.refuse_unsafe("an instantiation")
+            self._machine.captures.refuse_graph(graph, "instantiated")
             if any(len(memory.holders) > 1 for memory in allocated_by(graph)):
                 raise DriverFailure(
                     INVALID_VALUE,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from cudasync.locks import Lock
 from cudasync.softgpu.core.driver_types.handles import Handles
 from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
-from cudasync.softgpu.core.graphs.capture_manager import Captures
 from cudasync.softgpu.core.graphs.conditional_nodes import conditions_of
 from cudasync.softgpu.core.graphs.graph import Graph, Node
 from cudasync.softgpu.core.graphs.graph_resources import Resources
@@ -60,7 +59,6 @@ class GraphManager:
         self._executor = machine.executor
         # A finaliser's requests are deferred.
         self.lock = Lock()
-        self.captures = Captures()
         self.resources = Resources(machine)
         self._graphs = self.made = Handles[Graph]("graph", code=INVALID_VALUE)
         self._nodes: Handles[Node] = Handles("graph node", code=INVALID_VALUE)
@@ -106,7 +104,7 @@ class GraphManager:
             graph = self.get(handle)
             if graph.owner is not None:
                 raise DriverFailure(INVALID_VALUE, "the graph belongs to a node")
-            self.captures.refuse_graph(graph, "destroyed")
+            self._machine.captures.refuse_graph(graph, "destroyed")
             self._forget(graph)
             self.resources.let_go(graph)
         release_all(taken_from(graph))
@@ -172,7 +170,7 @@ class GraphManager:
         """End a node, its edges and its nested graphs."""
         with self.lock:
             _refuse_memory_nodes(node.graph, "taken apart")
-            self.captures.refuse_graph(node.graph, "taken apart")
+            self._machine.captures.refuse_graph(node.graph, "taken apart")
             node.graph.remove(node)
             self._forget_node(node)
             self.resources.let_go_of_node(node)
@@ -224,14 +222,14 @@ class GraphManager:
         before = dict(tips)
         if any(node.graph is not graph for node in before):
             raise DriverFailure(INVALID_VALUE, "a dependency belongs to another graph")
-        self.captures.begin_to(stream, mode, graph, before)
+        self._machine.captures.begin_to(stream, mode, graph, before)
 
     def end_capture(self, stream: Stream) -> Graph:
         """End a capture and return its graph. A capture that fails takes its graph along, also a
         graph that existed before, as drivers do; not the body of a node."""
         capture = stream.capture
         try:
-            return self.adopt(self.captures.end(stream))
+            return self.adopt(self._machine.captures.end(stream))
         except DriverFailure:
             if isinstance(capture, Capture) and capture.is_over and capture.graph.owner is None:
                 self._forget(capture.graph)

@@ -13,6 +13,7 @@ from itertools import count
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
+from cudasync import late
 from cudasync.softgpu.core.driver_types.result_codes import (
     CAPTURED_EVENT,
     STREAM_CAPTURE_IMPLICIT,
@@ -22,18 +23,24 @@ from cudasync.softgpu.core.driver_types.result_codes import (
     STREAM_CAPTURE_UNSUPPORTED,
     DriverFailure,
 )
-from cudasync.softgpu.core.graphs.captured_commands import work_of
 from cudasync.softgpu.core.graphs.graph import PLAIN
-from cudasync.softgpu.core.graphs.node_parameters import RecordWork, WaitWork
 
 if TYPE_CHECKING:
     import ctypes
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from cudasync.softgpu.core.graphs.graph import Edge, Graph, Node
     from cudasync.softgpu.core.graphs.node_parameters import Work
     from cudasync.softgpu.core.streams.commands import Command
     from cudasync.softgpu.core.streams.streams import Event, Stream
+
+# Kinds of nodes: most programs capture nothing.
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.graphs import captured_commands as _commands
+    from cudasync.softgpu.core.graphs import node_parameters as _parameters
+else:
+    _commands = late.Module("cudasync.softgpu.core.graphs.captured_commands")
+    _parameters = late.Module("cudasync.softgpu.core.graphs.node_parameters")
 
 
 @unique
@@ -76,6 +83,8 @@ class Capture:
 
     def __init__(self, origin: Stream, mode: Mode, graph: Graph, *, owns_graph: bool) -> None:
         self.identity = next(_identities)
+        # Imported here, since `take` is called under locks.
+        self._work_of: Callable[[Command], Work] = _commands.work_of
         self.origin = origin
         self.mode = mode
         self.graph = graph
@@ -96,7 +105,7 @@ class Capture:
         """Add a command's work as a node, at the end of its stream."""
         self.check()
         try:
-            work = work_of(command)
+            work = self._work_of(command)
         except DriverFailure as failure:
             self.fail(failure)
         self.add(command.stream, work)
@@ -113,7 +122,7 @@ class Capture:
         """Let the event stand for this point, or add a node that records it."""
         self.check()
         if flags & EXTERNAL:
-            self.add(stream, RecordWork(event))
+            self.add(stream, _parameters.RecordWork(event))
         else:
             event.captured = CapturedRecord(self, dict(self.tips[stream]))
             event.record, event.since_us = None, -1.0
@@ -123,7 +132,7 @@ class Capture:
         self.check()
         captured = event.captured
         if flags & EXTERNAL:
-            self.add(stream, WaitWork(event))
+            self.add(stream, _parameters.WaitWork(event))
         elif captured is None:
             self.fail(
                 DriverFailure(

@@ -11,8 +11,6 @@ from cudasync.softgpu.core.driver_types.handles import Handles
 from cudasync.softgpu.core.driver_types.result_codes import INVALID_CONTEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.green_contexts.contexts import GreenContext
 
@@ -30,11 +28,12 @@ class ContextStack(list["Context"]):
 class ContextHandles(Handles["Context"]):
     """Contexts by handle; a green context's handle names its primary context."""
 
-    def __init__(self, by_context: Mapping[int, GreenContext]) -> None:
+    def __init__(self) -> None:
         super().__init__("context", code=INVALID_CONTEXT)
-        self._green = by_context
+        # By the handle of the converted context.
+        self.green: dict[int, GreenContext] = {}
 
     def get(self, handle: int) -> Context:
         """The context of a handle; DriverFailure INVALID_CONTEXT if there is none."""
-        green = self._green.get(handle)
+        green = self.green.get(handle)
         return super().get(handle) if green is None else green.primary

@@ -35,8 +35,6 @@ class GreenContexts:
         self._machine = machine
         self._descriptors: Handles[tuple[Resource, ...]] = Handles("descriptor", code=INVALID_VALUE)
         self._all: Handles[GreenContext] = Handles("green context", code=INVALID_CONTEXT)
-        # By the handle of the converted context.
-        self.by_context: dict[int, GreenContext] = {}
 
     def get(self, handle: int) -> GreenContext:
         """The live green context of a CUgreenCtx."""
@@ -58,7 +56,7 @@ class GreenContexts:
             )
         made = GreenContext(self._machine.retain_primary(device), resources)
         self._all.add(made.handle, made)
-        self.by_context[made.context_handle] = made
+        self._machine.contexts.green[made.context_handle] = made
         return made
 
     def destroy(self, handle: int) -> None:
@@ -82,7 +80,7 @@ class GreenContexts:
 
     def _end(self, green: GreenContext) -> None:
         green.is_destroyed = True
-        self.by_context.pop(green.context_handle, None)
+        self._machine.contexts.green.pop(green.context_handle, None)
 
 
 def _check_together(resources: Sequence[Resource]) -> None:

@@ -6,8 +6,9 @@ addresses. So an address alone identifies its owner, as with unified addressing 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from cudasync import late
 from cudasync.softgpu.core.driver_types.call_sites import call_site
 from cudasync.softgpu.core.driver_types.result_codes import (
     HOST_MEMORY_ALREADY_REGISTERED,
@@ -23,7 +24,6 @@ from cudasync.softgpu.core.memory.fresh_memory import fill
 from cudasync.softgpu.core.memory.host_pages import is_mapped
 from cudasync.softgpu.core.memory.memory_pools import PINNED
 from cudasync.softgpu.core.memory.stream_ordered_allocation import Appear, Vanish
-from cudasync.softgpu.interface.launch import AllocationSnapshot
 from cudasync.softgpu.interface.poison import poison_pages
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.memory.memory_pools import Pool
     from cudasync.softgpu.core.streams.streams import Stream
+    from cudasync.softgpu.interface.launch import AllocationSnapshot
 
+_launch: Any = late.Module("cudasync.softgpu.interface.launch")  # Only launches need it.
 _FREED_AS_HOST: Final = frozenset({MemoryKind.PINNED})
 _FREED_AS_DEVICE: Final = frozenset(
     {
@@ -142,7 +144,8 @@ class MemoryManager:
                 self.virtual.physical.leave_room(table, size_bytes)
                 made = self._make(table, size_bytes, kind, context, live=live, pool=pool)
         fill(made, poisons_managed=self.poisons_managed)
-        self._machine.expectations.note_allocation(made)
+        if (expectations := self._machine.made.get("expectations")) is not None:
+            expectations.note_allocation(made)
         return made
 
     def _make(
@@ -300,9 +303,8 @@ class MemoryManager:
 
     def end(self, allocation: Allocation) -> None:
         """End the memory now; a graph's memory keeps its address."""
-        objects = self._machine.objects
-        if objects.on:
-            objects.memory_ended(allocation)
+        if self._machine.under_objects:
+            self._machine.objects.memory_ended(allocation)
         if allocation.keeper is not None:
             allocation.keeper.vanish()
             return
@@ -379,7 +381,7 @@ class MemoryManager:
                 for device in devices:
                     if device is not own:
                         ranges += self._reachable(device, context)
-                context.snapshot = (key, AllocationSnapshot(ranges))
+                context.snapshot = (key, _launch.AllocationSnapshot(ranges))
             return context.snapshot[1]
 
     def _of_the_host(self, own: Device) -> list[tuple[int, int]]:

@@ -10,7 +10,6 @@ no device of its own, so no kernel may, as on an H200; copies go there without a
 from __future__ import annotations
 
 import os
-import secrets
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.core.driver_types.handles import Handles, new_handle
@@ -74,7 +73,7 @@ class Pool:
         # The file that represents the pool in other processes, once it is exported.
         self.files: list[int] = []
         # Distinguishes its memory from other pools' memory in other processes.
-        self.mark = 1 + secrets.randbelow(2**32 - 1)
+        self.mark = 1 + int.from_bytes(os.urandom(8), "little") % (2**32 - 1)
         self.handle = new_handle()
         # Devices that were given access to its memory.
         self.guests: set[Device] = set()

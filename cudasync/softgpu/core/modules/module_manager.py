@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
+from cudasync import late
 from cudasync.errors import PtxError
 from cudasync.softgpu.core.driver_types.handles import Handles
 from cudasync.softgpu.core.driver_types.lru_cache import Remembered
@@ -22,7 +23,6 @@ from cudasync.softgpu.core.driver_types.result_codes import (
     NOT_SUPPORTED,
     DriverFailure,
 )
-from cudasync.softgpu.core.fat_binaries import is_container, select_ptx
 from cudasync.softgpu.core.memory.allocation_table import MemoryKind
 from cudasync.softgpu.core.modules.module_images import kind_of
 from cudasync.softgpu.core.modules.modules import (
@@ -41,6 +41,12 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.memory.allocation_table import Allocation
     from cudasync.softgpu.interface.launch import Compile, CompiledKernel, CompiledModule, Find
+
+# Formats of images: most modules are PTX texts.
+if TYPE_CHECKING:
+    from cudasync.softgpu.core import fat_binaries as _fat_binaries
+else:
+    _fat_binaries = late.Module("cudasync.softgpu.core.fat_binaries")
 
 _COMPILED_TEXTS: Final = 64
 # The number of names in the message about a missing kernel.
@@ -155,8 +161,8 @@ class ModuleManager:
         return module
 
     def _translate(self, image: bytes) -> tuple[Source, CompiledModule]:
-        if is_container(image):
-            image = select_ptx(image, self._machine.capability)
+        if _fat_binaries.is_container(image):
+            image = _fat_binaries.select_ptx(image, self._machine.capability)
         binary = kind_of(image)
         if binary is not None:
             raise DriverFailure(
@@ -324,7 +330,9 @@ class ModuleManager:
         module.context.modules.discard(module)
         for function in module.entries:
             self._functions.discard(function.handle)
-        self._machine.references.module_ended(module)
+        references = self._machine.made.get("references")
+        if references is not None:
+            references.module_ended(module)
         for allocation in module.variables.values():
             self._machine.memory.end(allocation)
 

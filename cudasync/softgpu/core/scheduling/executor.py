@@ -49,6 +49,9 @@ _GRACE_S: Final = 2e-3
 class Executor(Chains):
     """Holds the commands of all contexts and executes them."""
 
+    has_threads = False
+    """True if commands are executed without a call that waits or asks."""
+
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__()
         # `scheduler` may be exchanged for a while; `own_scheduler` is the original.

@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
-from cudasync.softgpu.core.scheduling.threaded_executor import ThreadedExecutor
 from cudasync.softgpu.interface.internal_threads import entered
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Progress:
 
     def begin(self) -> None:
         """Run ready commands from now on, with or without a waiter in this process."""
-        if self._begun or isinstance(self._machine.executor, ThreadedExecutor):
+        if self._begun or self._machine.executor.has_threads:
             return
         self._begun.append(0)
         if len(self._begun) == 1:

@@ -51,6 +51,8 @@ _END_S: Final = 1.0
 class ThreadedExecutor(Executor):
     """Executes commands on threads of its own."""
 
+    has_threads = True
+
     def __init__(self) -> None:
         self._running: set[Command] = set()
         self._due_s: dict[Command, float] = {}

@@ -26,7 +26,7 @@ def record_context(
     """Let the event stand for all work so far of a context, or of its green context."""
     if event.context is not context:
         raise DriverFailure(INVALID_HANDLE, "the event belongs to another context")
-    machine.graphs.captures.refuse_context(context, "a record of the context", green)
+    machine.captures.refuse_context(context, "a record of the context", green)
     tails = tails_of(machine.executor, context, green)
     record = EventRecord(machine.streams.beside(context))
     machine.executor.enqueue(record, tails)
@@ -37,7 +37,7 @@ def hold_context(
     machine: Machine, context: Context, event: Event, green: GreenContext | None = None
 ) -> None:
     """Let all later work of a context, or of its green context, wait for the event."""
-    machine.graphs.captures.refuse_context_wait(context, event, green)
+    machine.captures.refuse_context_wait(context, event, green)
     record = event.record
     if record is None or record.is_done:
         return

@@ -13,7 +13,6 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import secrets
 import struct
 from typing import TYPE_CHECKING, Final
 
@@ -51,7 +50,7 @@ class SharedEvent:
     @classmethod
     def make(cls) -> SharedEvent:
         """A new event, which no process has recorded."""
-        nonce = secrets.token_bytes(NONCE_BYTES)
+        nonce = os.urandom(NONCE_BYTES)
         try:
             descriptor = os.memfd_create(f"cudasync-event-{nonce.hex()}", os.MFD_CLOEXEC)
             os.ftruncate(descriptor, _PAGE)

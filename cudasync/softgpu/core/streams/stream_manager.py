@@ -113,6 +113,10 @@ class StreamManager:
 
     # Streams
 
+    def green_of(self, stream: Stream, handle: int) -> GreenContext | None:
+        """The green context of a stream; for a default stream, the current one."""
+        return stream.green if handle > PER_THREAD_HANDLE else self._machine.current_green()
+
     def create(self, flags: int, priority: int = 0, green: GreenContext | None = None) -> Stream:
         """A new stream of a green context, or of the current context."""
         if flags & ~1:
@@ -131,7 +135,7 @@ class StreamManager:
 
     def detach(self, stream: Stream) -> None:
         """The stream's green context ends; the stream's pending work is still done."""
-        self._machine.graphs.captures.leave(stream)
+        self._machine.captures.leave(stream)
         self._streams.discard(stream.handle)
         self._detached[stream.handle] = stream
         self._close(stream)
@@ -146,7 +150,7 @@ class StreamManager:
         if self._executor.deferred.put_off(lambda: self.destroy(handle)):
             return
         self._streams.remove(handle)
-        self._machine.graphs.captures.leave(stream)
+        self._machine.captures.leave(stream)
         self._close(stream)
 
     def _close(self, stream: Stream) -> None:
@@ -162,7 +166,7 @@ class StreamManager:
         """True if all work enqueued so far is done; if not, the call makes some progress."""
         if stream.capture is not None:
             stream.capture.refuse(f"a query of {stream.name}")
-        captures = self._machine.graphs.captures
+        captures = self._machine.captures
         if captures.active:
             captures.refuse_unsafe("a query of a stream")
         if stream.is_legacy:
@@ -181,7 +185,7 @@ class StreamManager:
         """Wait for all work enqueued so far."""
         if stream.capture is not None:
             stream.capture.refuse(f"a wait for {stream.name}")
-        captures = self._machine.graphs.captures
+        captures = self._machine.captures
         if captures.active:
             captures.refuse_unsafe("a wait for a stream")
         self._wait(self._ends(stream), stream.context)
@@ -313,7 +317,7 @@ class StreamManager:
             self._await(stream, event.shared)
             return
         if (stream.capture is not None or event.captured is not None) and (
-            self._machine.graphs.captures.wait(stream, event, flags)
+            self._machine.captures.wait(stream, event, flags)
         ):
             return
         if flags:
@@ -339,7 +343,7 @@ class StreamManager:
         if event.shared is not None:
             recorded = event.shared.read()[0]
             return not recorded or event.shared.is_reached(recorded)
-        captures = self._machine.graphs.captures
+        captures = self._machine.captures
         if event.captured is not None or captures.active:
             captures.refuse_event(event, "a query")
         done = self._executor.query(event.record)
@@ -356,7 +360,7 @@ class StreamManager:
             if waits is not None:
                 self.finish(waits)
             return
-        self._machine.graphs.captures.refuse_event(event, "a wait")
+        self._machine.captures.refuse_event(event, "a wait")
         if event.record is not None:
             self.finish(event.record)
         self._executor.see(event.since_us)
@@ -364,7 +368,7 @@ class StreamManager:
     def forget(self, context: Context) -> None:
         """Drop the streams and events of a context that ends."""
         for stream in list(context.streams):
-            self._machine.graphs.captures.leave(stream)
+            self._machine.captures.leave(stream)
             stream.is_closed = True
             self._streams.discard(stream.handle)
         for event in list(context.events):

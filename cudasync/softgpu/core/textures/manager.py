@@ -47,7 +47,7 @@ class ArrayManager:
 
     def _allocate(self, size_bytes: int) -> Allocation:
         machine = self._machine
-        machine.graphs.captures.refuse_unsafe("an allocation")
+        machine.captures.refuse_unsafe("an allocation")
         memory = machine.context().device.memory
         return machine.memory.allocate(memory, size_bytes, MemoryKind.ARRAY)
 
@@ -99,7 +99,7 @@ class ArrayManager:
 
     def _end(self, allocation: Allocation) -> None:
         machine = self._machine
-        machine.graphs.captures.refuse_unsafe("a free")
+        machine.captures.refuse_unsafe("a free")
         allocation.is_freeing = True
         machine.streams.synchronize_context(allocation.context)
         machine.memory.end(allocation)

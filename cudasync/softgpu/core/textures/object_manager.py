@@ -52,8 +52,7 @@ class ObjectManager:
         self._machine = machine
         self.textures: Handles[TextureObject] = Handles("texture object", code=INVALID_VALUE)
         self.surfaces: Handles[SurfaceObject] = Handles("surface object", code=INVALID_VALUE)
-        # By allocation: the memory of the objects on it, which end with the allocation.
-        self.on: dict[Allocation, set[Allocation]] = {}
+        self._on = machine.under_objects
 
     def create_texture(
         self, resource: Resource, sampling: Sampling, view: View | None = None
@@ -102,7 +101,7 @@ class ObjectManager:
         table = machine.context().device.memory
         memory = machine.memory.allocate(table, _MOST_BYTES, MemoryKind.OBJECT)
         if texels.allocation is not None:
-            self.on.setdefault(texels.allocation, set()).add(memory)
+            self._on.setdefault(texels.allocation, set()).add(memory)
         return memory
 
     def destroy_texture(self, handle: int) -> None:
@@ -119,10 +118,10 @@ class ObjectManager:
         if machine.executor.deferred.put_off(lambda: self.end(ended)):
             return
         of = ended.texels.allocation
-        if of is not None and of in self.on:
-            self.on[of].discard(memory)
-            if not self.on[of]:
-                self.on.pop(of, None)
+        if of is not None and of in self._on:
+            self._on[of].discard(memory)
+            if not self._on[of]:
+                self._on.pop(of, None)
         context = memory.context
         if context.error or context.capturing:
             # A wait would end the capture, so the object's few bytes go with the context.
@@ -132,7 +131,7 @@ class ObjectManager:
 
     def memory_ended(self, allocation: Allocation) -> None:
         """Memory is freed: mark the objects on it, so that their next use is a fault."""
-        for memory in self.on.pop(allocation, ()):
+        for memory in self._on.pop(allocation, ()):
             if memory.is_live:
                 ctypes.c_uint64.from_address(memory.start).value = ENDED
 
