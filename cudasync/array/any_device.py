@@ -15,6 +15,8 @@ from cudasync.array.memory.pool import Source
 from cudasync.driver import ANY
 from cudasync.driver.device import as_device
 from cudasync.engine.current import engine as current_engine
+from cudasync.engine.hazards.interval_map import Region
+from cudasync.engine.log import fences
 from cudasync.graph.placement import memory
 
 if TYPE_CHECKING:
@@ -66,8 +68,17 @@ def is_on(array: Array, device: Any) -> bool:
 
 
 def _take(device: Device, size_bytes: int) -> Any:
-    """Memory of a device from the pool, for a pass; the last holder's end returns it."""
-    return Source(device, size_bytes).take()
+    """Memory of a device from the pool, for a pass; the last holder's end returns it.
+
+    Steps may write it part by part, and a part is an update. So poison of its last life, which
+    whole overwrites heal, ends here.
+    """
+    taken = Source(device, size_bytes).take()
+    outside: Any = current_engine()
+    while outside.mode == "recording":
+        outside = outside.outside
+    fences.overwrite(outside, [Region(taken.ptr, taken.ptr + size_bytes)])
+    return taken
 
 
 memory.provide(_take)

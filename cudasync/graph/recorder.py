@@ -271,8 +271,12 @@ class Recorder:
         made._anywhere = self._anywhere
         return made
 
-    def _adopt(self, region: Any, op: Any) -> None:
+    def let_be_made(self, region: Region) -> None:
+        """Note memory of an array that the program makes, which no operation has as its result."""
         self._allocated.append(region)
+
+    def _adopt(self, region: Any, op: Any) -> None:
+        self.let_be_made(region)
         self.outside._adopt(region, op)
 
     def _drain(self, timeout: float | None) -> None:

@@ -80,24 +80,24 @@ def copy(
     source = _on_host(source)
     to, of = Side(target, "target"), Side(source, "source")
     raise_unless_alike(to, of)
-    if is_of_numpy and _is_of_the_program(of, to.device):
-        source, lend_until = _set_aside(source, to.device)
-        op = _copy(Side(source, "source"), to, name, priority)
-        lend_until(op)
-        return op
-    return _copy(of, to, name, priority)
+    is_pageable: bool | None = None
+    if is_of_numpy and of.nbytes and engine().mode != "recording":
+        is_pageable = to.device is None or _is_pageable(of, to.device)
+        if is_pageable and _is_of_the_program(of):
+            source, lend_until = _set_aside(source, to.device)
+            is_pageable = lend_until is _forget
+            op = _copy(Side(source, "source"), to, name, priority, is_pageable=is_pageable)
+            lend_until(op)
+            return op
+    return _copy(of, to, name, priority, is_pageable=is_pageable)
 
 
-def _is_of_the_program(of: Side, device: Device | None) -> bool:
-    """True if the contents of a NumPy array count as of now, and may change afterwards.
+def _is_of_the_program(of: Side) -> bool:
+    """True if the contents of pageable memory count as of now, and may change afterwards.
 
     Other ops may change memory that an unfinished op writes, and its failure is inherited. (A
     writer of another thread, pushed while this looks, is not ordered with the copy anyway.)
     """
-    if not of.nbytes or engine().mode == "recording":
-        return False
-    if device is not None and not _is_pageable(of, device):
-        return False
     return not is_written(of.region)
 
 
@@ -108,7 +108,11 @@ def _set_aside(
 
     They have the order of `source` without its gaps, so the copy takes no more calls than before.
     """
-    upright = tuple(slice(None, None, -1 if step < 0 else 1) for step in source.strides)
+    # With the ellipsis an array without axes stays an array.
+    upright: tuple[Any, ...] = (
+        *(slice(None, None, -1 if step < 0 else 1) for step in source.strides),
+        ...,
+    )
     source = source[upright]
     order = sorted(range(source.ndim), key=source.strides.__getitem__, reverse=True)
     source = source.transpose(order)
@@ -125,8 +129,11 @@ def _forget(op: Op) -> None:
     """The op refers to the contents, which end with it."""
 
 
-def _copy(of: Side, to: Side, name: str | None, priority: int) -> Op:
-    """Push the copy between two sides that match."""
+def _copy(
+    of: Side, to: Side, name: str | None, priority: int, *, is_pageable: bool | None = None
+) -> Op:
+    """Push the copy between two sides that match. `is_pageable` tells of a source in host memory;
+    None if nobody has asked the driver."""
     target, source = to.resource, of.resource
     if to.is_host and of.is_host:
 
@@ -169,7 +176,8 @@ def _copy(of: Side, to: Side, name: str | None, priority: int) -> Op:
         name=name or f"copy {kind.value}",
         priority=priority,
         device=device,
-        is_blocking=host is not None and _is_pageable(host, device),
+        is_blocking=host is not None
+        and (_is_pageable(host, device) if host is to or is_pageable is None else is_pageable),
     )
     if pushed.__class__ is Node and to.nbytes:
         places = (to.region, to.device), (of.region, of.device)

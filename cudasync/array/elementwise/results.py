@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.memory.pool import Source
+from cudasync.engine.current import maybe_engine
 from cudasync.engine.hazards.interval_map import Region
 
 if TYPE_CHECKING:
@@ -31,4 +32,8 @@ def result_over(memory: Any, layout: Layout, region: Region | None = None) -> An
 
 def new_result(layout: Layout) -> Any:
     """A new array of this layout, on a device. The next op on it must overwrite it whole."""
-    return result_over(Source(layout.device, layout.nbytes).take(), layout)
+    made = result_over(Source(layout.device, layout.nbytes).take(), layout)
+    recorder: Any = maybe_engine()
+    if recorder is not None and recorder.mode == "recording":
+        recorder.let_be_made(made.region)
+    return made

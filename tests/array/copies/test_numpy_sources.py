@@ -194,14 +194,14 @@ def test_a_program_whose_copies_take_their_source_later_is_found(
     engine, latch, monkeypatch, is_planted
 ):
     if is_planted:
-        monkeypatch.setattr(copies, "_is_of_the_program", lambda of, device: False)
+        monkeypatch.setattr(copies, "_is_of_the_program", lambda of: False)
     steps = [(kind, 0, 0, "rows with gaps") for kind in ("fill", "in", "fill", "add")]
     found = outcome(steps, is_serial=False, latch=latch)
     assert (found == outcome(steps, is_serial=True)) is not is_planted
 
 
 def test_a_copy_that_takes_its_source_later_is_found(engine, latch, monkeypatch):
-    monkeypatch.setattr(copies, "_is_of_the_program", lambda of, device: False)
+    monkeypatch.setattr(copies, "_is_of_the_program", lambda of: False)
     x, source = cs.zeros(4), np.ones(4, np.float32)
     engine.push(latch.hold, device=0, writes=[x])
     cs.copy(x, source)

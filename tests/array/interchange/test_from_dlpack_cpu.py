@@ -11,6 +11,7 @@ from helpers.concurrency.thread_crew import PATIENCE_S, engine_of
 
 import cudasync as cs
 from cudasync import xp
+from cudasync.array.allocation import reap
 from cudasync.testing import HostLatch
 
 
@@ -31,6 +32,7 @@ class Theirs:
 
 
 def pushed() -> int:
+    reap()  # Else the next call pushes the ends of other tests' arrays.
     cs.waitall()
     return cs.engine().statistics().ops
 

@@ -74,8 +74,8 @@ class _NoSlots(ast.NodeTransformer):
         return node
 
     def visit_keyword(self, node: ast.keyword) -> ast.AST:
-        if node.arg == "slots":
-            return ast.copy_location(ast.keyword("slots", ast.Constant(False)), node)
+        if node.arg in ("slots", "weakref_slot"):
+            return ast.copy_location(ast.keyword(node.arg, ast.Constant(False)), node)
         return node
 
 
