@@ -130,6 +130,7 @@ class RunAtOnceAndPlan(_Planning):
 
 class RunAtOnceThatLooksFirst(RunAtOnceAndPlan):
     planted = "look for a record, then say that it has finished: one is made in between"
+    most = 100
 
     def end(self, op: Op) -> None:
         is_known = op._node is not None
