@@ -20,7 +20,6 @@ from cudasync.driver.memory.strides import contiguous_strides
 from cudasync.engine import engine
 from cudasync.engine.op import OpKind
 from cudasync.graph.node import Node
-from cudasync.graph.transfers import Transfer
 
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
@@ -120,6 +119,9 @@ def zeros(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Ar
             clear, OpKind.KERNEL, writes=[made], name="zeros", device=made.device
         )
         if op.__class__ is Node:
+            # Imported late, because only recordings need it.
+            from cudasync.graph.transfers import Transfer
+
             op.transfer = Transfer((made.region, made.device))
     return made
 

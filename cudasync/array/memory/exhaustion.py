@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from cudasync.array.memory.free_lists import empty_pools
 from cudasync.array.memory.holdings import holdings_of
-from cudasync.array.memory.table import OUT_OF_MEMORY, refusal
 from cudasync.engine import current
 from cudasync.engine.waiters import wait_for
 from cudasync.errors import CudaError, DeadlockError
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cudasync.driver import Device, DeviceBuffer
+
+# CUDA_ERROR_OUT_OF_MEMORY.
+OUT_OF_MEMORY = 2
 
 
 def allocated(
@@ -49,6 +51,9 @@ def allocated(
             except CudaError as error:
                 if error.code != OUT_OF_MEMORY:
                     raise
+    # Imported late, because few programs exhaust a device.
+    from cudasync.array.memory.table import refusal
+
     raise refusal(call, device, size_bytes) from None
 
 

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cudasync.array.memory.exhaustion import OUT_OF_MEMORY
 from cudasync.array.memory.holdings import holdings_of
 from cudasync.array.memory.statistics import idle_of, memory_stats, state_of
 from cudasync.engine.hazards.interval_map import Region
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from cudasync.array.memory.holdings import Holding
     from cudasync.driver import Device
 
-OUT_OF_MEMORY = 2
+
 # The number of rows; equal arrays share one.
 _MOST_ROWS = 10
 
