@@ -66,7 +66,9 @@ def that_reach(
     reaching = ImportGraph(top, {} if known is None else known).that_reach(changed)
     rooms = {Path(each).parts[1] for each in changed if each.startswith("cudasync/")}
     properties = {
-        each for each in tests if "propert" in Path(each).name and Path(each).parts[1] in rooms
+        each
+        for each in tests
+        if re.search("properties|property", Path(each).name) and Path(each).parts[1] in rooms
     }
     return [each for each in tests if each in reaching or each in properties]
 
