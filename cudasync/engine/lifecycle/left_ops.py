@@ -12,7 +12,9 @@ Such an op fails with KeyboardInterrupt, which the interrupted thread has seen.
 from __future__ import annotations
 
 import sys
-from threading import get_ident
+from functools import cache
+from operator import attrgetter, itemgetter
+from threading import get_ident, main_thread
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.batch.failed_step import name_to_blame
@@ -24,7 +26,8 @@ from cudasync.engine.op_classes import DataFence, DeviceOp
 from cudasync.locks import Lock
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from collections.abc import Callable
+    from types import CodeType, FrameType
 
     from cudasync.engine.engine import Engine
     from cudasync.engine.op import Op
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 # Without a GIL the frames of a running thread must not be looked at. Signals strike the main thread
 # alone; there, it ends what it has left itself.
 _SEES_OTHERS: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+# A stack that is deeper than this counts as one that changed, after so many looks.
+_DEEPEST = 255
+_LOOKS = 3
 # Held by the one thread that ends left ops: a stream has one issuer. Nobody waits for it.
 _ENDING = Lock()
 
@@ -91,17 +97,59 @@ def is_at_it(op: Op) -> bool:
     token = claims[0] if claims else None
     if not isinstance(token, int):
         return True
-    own = get_ident()
-    if not _SEES_OTHERS and token != own:
-        return True
-    frame: FrameType | None = sys._current_frames().get(int(token))
-    while frame is not None:
+    if token == get_ident():
         # The caller's own frames are at rest: there the op is known, too. The caller may wait
         # inside of one op for another one.
-        if frame.f_code in CLAIMANTS and (token != own or frame.f_locals.get("op") is op):
-            return True
-        frame = frame.f_back
-    return False
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            if frame.f_code in CLAIMANTS and frame.f_locals.get("op") is op:
+                return True
+            frame = frame.f_back
+        return False
+    # Python's signal handlers run on the main thread alone.
+    return token != main_thread().ident or _is_in_claimant(token)
+
+
+def _is_in_claimant(token: int) -> bool:
+    """Whether another thread may be in a function of `CLAIMANTS`."""
+    if not _SEES_OTHERS:
+        return True
+    codes = _codes_of(token)
+    return codes is None or not CLAIMANTS.isdisjoint(codes)
+
+
+def _codes_of(token: int) -> tuple[CodeType, ...] | None:
+    """The code of each function that a thread is in; None if its stack changed all the time.
+
+    Each look is one call of C, in which no other thread runs. From one call to the next the thread
+    may leave its frames, and a frame that was left must not be asked (on 3.11 that crashed).
+    """
+    for _ in range(_LOOKS):
+        low, high = 1, _DEEPEST
+        while low <= high:
+            depth = (low + high) // 2
+            # `sys._current_frames`, the thread's frame, and all codes: by C alone, in `next`.
+            looks = map(_getter(depth), map(itemgetter(token), iter(sys._current_frames, None)))
+            try:
+                *codes, beyond = next(looks)
+            except KeyError:
+                # The thread has ended.
+                return ()
+            except AttributeError:
+                # It has fewer frames.
+                high = depth - 1
+                continue
+            if beyond is None:
+                return tuple(codes)
+            low = depth + 1
+    return None
+
+
+@cache
+def _getter(depth: int) -> Callable[[FrameType], tuple[Any, ...]]:
+    """Gets the code of a frame and of those around it, `depth` in all, and the frame beyond."""
+    around = [".".join(["f_back"] * count) for count in range(depth + 1)]
+    return attrgetter(*(f"{each}.f_code".lstrip(".") for each in around[:-1]), around[-1])
 
 
 def _pass_on(op: Op) -> None:
@@ -123,15 +171,8 @@ def _pool_of(op: Op) -> Any:
 
 def is_pushing() -> bool:
     """True if some thread may be in the push of an op that only its push issues."""
-    if not _SEES_OTHERS:
-        return True
-    for frame in sys._current_frames().values():
-        each: FrameType | None = frame
-        while each is not None:
-            if each.f_code in CLAIMANTS:
-                return True
-            each = each.f_back
-    return False
+    own = get_ident()
+    return any(_is_in_claimant(each) for each in list(sys._current_frames()) if each != own)
 
 
 def _end(op: Op) -> None:

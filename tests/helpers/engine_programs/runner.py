@@ -119,8 +119,11 @@ class Runner:
             ]
         self.host = []
         for i in range(program.hosts):
-            # Pinned and pageable memory, which drivers treat differently.
-            array = np.empty(LENGTH, np.int32) if i % 2 else cs.pinned_empty((LENGTH,), np.int32)
+            # Pinned and pageable memory, which drivers treat differently. A copy sets aside the
+            # contents of pageable memory before it takes its place in the order: what another
+            # thread pushes in between is not ordered with it.
+            is_pageable = i % 2 and program.is_ordered
+            array = np.empty(LENGTH, np.int32) if is_pageable else cs.pinned_empty(LENGTH, np.int32)
             array[:] = initial("h", i)
             self.host.append(array if i != CPU_ARRAY else cs.xp.asarray(array, device="cpu"))
         self.rng = cs.random.Generator(SEED)
@@ -324,6 +327,14 @@ class Runner:
             case Wild(target):
                 x = cs.strided(self.view(target))
                 return self.kernels["wild"][1, 1](x, **how)
+            case Copy(target, source) if target.space == source.space == "h" and (
+                not self.program.is_ordered
+            ):
+                # See the memory of `host`: this reads it at its place in the order.
+                onto, of = self.view(target), self.view(source)
+                return self.engine.push(
+                    lambda: np.copyto(on_host(onto), on_host(of)), reads=of, writes=onto, **how
+                )
             case Copy(target, source):
                 return cs.copy(self.view(target), self.view(source), **how)
             case Batch():
