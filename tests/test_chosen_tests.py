@@ -111,15 +111,26 @@ def test_changed_refuses_an_unknown_commit_and_files_beside_it():
 
 # By recorded time
 
-RECORDED = {"a::t[1]": 9.0, "a::t[2]": 3.0, "a::t[3]": 1.5, "a::u": 30.0, "a::v": 3.0, "a::w": 0.3}
+FOUND = "a::test_a_planted_bug_is_found"
+RECORDED = {"a::t[1]": 9.0, "a::t[2]": 3.0, "a::t[3]": 0.6, "a::u": 30.0, "a::v": 0.6, FOUND: 8.0}
 
 
 def test_long_cases_are_wide_but_the_quickest_of_a_test():
-    unknown = ["a::t[new]", "a::x"]
     assert recorded_times.wide(RECORDED, RECORDED) == {"a::t[1]", "a::t[2]", "a::u"}
     # A case without a record is the quickest.
-    wide = recorded_times.wide(RECORDED, [*RECORDED, *unknown])
+    wide = recorded_times.wide(RECORDED, [*RECORDED, "a::t[new]", "a::x"])
     assert wide == {"a::t[1]", "a::t[2]", "a::t[3]", "a::u"}
+
+
+def test_every_planted_bug_is_found_in_a_plain_run():
+    """No test of a checker is wide as a whole."""
+    records = recorded_times.read()
+    assert records
+    wide = recorded_times.wide(records, records)
+    left = {each.partition("[")[0] for each in records.keys() - wide}
+    gone = {each.partition("[")[0] for each in wide} - left
+    assert gone
+    assert not [each for each in gone if recorded_times.CHECKERS.search(each.partition("::")[2])]
 
 
 SPENDING = """

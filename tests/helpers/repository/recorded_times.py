@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,9 +28,10 @@ FILE = ROOT / "tests" / "recorded_times.json"
 # Shorter tests are not recorded: they are most tests, and take a seventh of the time.
 _LEAST_S = 0.2
 # A case that takes longer is wide, unless it is the quickest of its test.
-_WIDE_S = 1.0
-# A test whose quickest case takes longer is wide as a whole.
-_MOST_S = 5.0
+_WIDE_S = 0.2
+# A test whose quickest case takes longer is wide as a whole, unless it plants a bug for a checker.
+_MOST_S = 0.7
+CHECKERS = re.compile("plant|is_found|are_found|_finds_|catch|is_seen")
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -83,17 +85,18 @@ def by_file(spent_s: Mapping[str, float]) -> dict[str, float]:
 def wide(spent_s: Mapping[str, float], tests: Iterable[str]) -> set[str]:
     """Those of these tests that a plain run leaves out.
 
-    Of each test function the quickest case stays, if it is not long itself. So a plain run has an
-    example of each check.
+    Of each test function the quickest case stays, if it is not long itself, or shows that a checker
+    finds a planted bug. So a plain run has an example of each check.
     """
     cases: dict[str, list[str]] = defaultdict(list)
     for test in tests:
         cases[_function_of(test)].append(test)
     found: set[str] = set()
-    for of_one in cases.values():
+    for function, of_one in cases.items():
         # In the order of the file where the times are equal.
         quickest = min(of_one, key=lambda test: spent_s.get(test, 0.0))
-        if spent_s.get(quickest, 0.0) > _MOST_S:
+        is_checker = CHECKERS.search(function.partition("::")[2])
+        if spent_s.get(quickest, 0.0) > _MOST_S and not is_checker:
             found.update(of_one)
         found |= {each for each in of_one if spent_s.get(each, 0.0) > _WIDE_S} - {quickest}
     return found
