@@ -129,7 +129,7 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     monkeypatch.setattr(where, name, wrong)
 
     @hypothesis_settings(
-        max_examples=150,
+        max_examples=600,
         derandomize=True,
         database=None,
         deadline=None,
