@@ -1,7 +1,7 @@
 """Floor 0. Names of a package that are imported when a program first asks for one of them.
 
 A package passes on names of its modules. If its `__init__` imported them all, then the import of
-one module would load all of its neighbours: half of the modules of a first program were never used.
+one module would load all of its neighbours: of the 700 that a first array loaded, it used 200.
 """
 
 from __future__ import annotations

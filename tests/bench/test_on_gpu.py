@@ -152,7 +152,7 @@ def test_planted_failures_are_in_the_table_with_their_last_lines_and_the_line_th
         assert told[name]["repeat"].startswith("PYTHONPATH=.:tests CUDASYNC_DEVICE=soft python -c")
 
 
-def test_what_a_task_has_started_ends_with_it(known, tmp_path):
+def test_the_processes_of_a_task_end_with_it(known, tmp_path):
     """Its child has begun a session of its own, as fork servers and ranks do."""
     number = tmp_path / "number"
     leaves = Task(

@@ -184,7 +184,7 @@ def test_values_of_any_kind_count(one, other):
         (Called(1), lambda patch: patch.setattr(Called, "__call__", lambda self, n: n)),
     ],
 )
-def test_what_a_function_reads_elsewhere_in_the_program_counts(fn, change, monkeypatch):
+def test_globals_that_a_function_reads_change_its_fingerprint(fn, change, monkeypatch):
     before = line(fn)
     change(monkeypatch)
     assert line(fn) != before

@@ -88,7 +88,7 @@ def test_the_consumer_may_name_a_stream_by_the_object(engine, latch):
 
 @pytest.mark.parametrize("kind", ["writes", "reads"])
 @pytest.mark.parametrize("place", [0, "cpu"])
-def test_who_names_no_stream_gets_memory_that_no_op_uses(engine, latch, place, kind):
+def test_a_consumer_without_a_stream_gets_memory_that_no_op_uses(engine, latch, place, kind):
     """The consumer may read and write, so the export comes after writers and readers."""
     x, seen = cs.zeros(4, device=place), []
     with HostLatch() as gate:

@@ -105,7 +105,7 @@ FROZEN = {
 
 
 @pytest.mark.parametrize("name", FROZEN)
-def test_what_is_read_only_there_is_read_only_here(name):
+def test_an_import_of_read_only_memory_is_read_only(name):
     host = np.arange(4.0)
     # NumPy itself does not lend read-only memory by an old capsule.
     host.flags.writeable = name.startswith("before")

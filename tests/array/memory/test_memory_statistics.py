@@ -224,7 +224,7 @@ def test_arrays_never_hold_more_memory_than_the_device_has(scheduler):
         )
 
 
-def test_what_the_device_has_freed_is_not_pending_though_nobody_waited(before):
+def test_memory_that_the_device_has_freed_is_not_pending_before_a_wait(before):
     with engine_of(workers=1):
         for _ in range(4):
             x = cs.zeros(KIB, np.float32)

@@ -1,12 +1,12 @@
 """How much processor time each test takes: recorded by a whole run, and used by every later one.
 
-`pytest --all-cases --run-slow --record-times` writes `tests/recorded_times.json`: the seconds of
-each test that takes noticeable time, with those of the processes that it starts. Processor time
-hardly depends on what else the machine does. The records decide three things, and no result:
+`pytest --wide --record-times` writes `tests/recorded_times.json`: the seconds of
+each test that takes noticeable time, with those of the processes that it starts. A busy machine
+adds to processor time, too, though less than to the time that passes: record on an idle one. The
+records decide two things, and no result:
 
 - which tests are `wide`, and left to `.ci/run` and the pre-push hook;
-- which files begin first, so that no process is left alone with a long one;
-- which shard of a run has which file.
+- which files begin first, so that no process is left alone with a long one.
 
 A test without a record counts as quick.
 """
@@ -25,7 +25,7 @@ import pytest
 from helpers.repository.checkout import ROOT
 
 FILE = ROOT / "tests" / "recorded_times.json"
-# Shorter tests are not recorded: they are most tests, and take a seventh of the time.
+# Shorter tests are not recorded: they are most tests.
 _LEAST_S = 0.2
 # A case that takes longer is wide, unless it is the quickest of its test.
 _WIDE_S = 0.2
