@@ -50,6 +50,7 @@ def _close_all() -> None:
 
     # The exception that ended the program; in an interactive session it may be an old one.
     last = None if hasattr(sys, "ps1") else getattr(sys, "last_type", None)
+    was_interrupted = last is not None and issubclass(last, KeyboardInterrupt)
     left = []
     try:
         for each in list(engines):
@@ -62,10 +63,23 @@ def _close_all() -> None:
                     shutdown.leave(each, last)
             left += each._failures.take()
         unhandled.report(left)
+        if was_interrupted:
+            _end_by_interrupt()
     except BaseException:
         # Another Ctrl-C, or a warning that a filter made an error. Python prints it, and goes on.
         end_with_failure()
         raise
+
+
+def _end_by_interrupt() -> None:
+    """Let the process end by SIGINT, as Python does after a Ctrl-C that nobody has caught.
+
+    Python notes such a Ctrl-C when the program's code ends, and forgets it when a function at exit,
+    or a thread meanwhile, evaluates any text: `dataclass` and `namedtuple` do so, thus many
+    imports. A text that raises it has it noted again.
+    """
+    with suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")
 
 
 class _FailsAtTheEnd:

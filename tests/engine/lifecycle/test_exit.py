@@ -18,6 +18,12 @@ def late():
     main.join(PATIENCE_S)
 """
 
+# Called before the engines are closed.
+AT_EXIT = """
+import atexit
+atexit.register(evaluate)
+"""
+
 IN_FLIGHT = {
     "a host op that runs": """
         cs.engine().push(late)
@@ -188,6 +194,53 @@ cs.engine().push(lambda: os.write(1, b" host"), reads=[y])
 """
     )
     assert (code, printed) == (0, "device host")
+
+
+TEXTS = {
+    "nothing": "pass",
+    "a named tuple": "import collections; collections.namedtuple('A', 'b')",
+    "an error": "raise OSError",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("where", ["in an op", "in a function at exit"])
+def test_ctrl_c_ends_a_program_by_its_signal_whatever_is_evaluated_meanwhile(where, text):
+    """Python forgets the Ctrl-C as soon as any text is evaluated while the program ends."""
+    evaluate = f"""
+begun = threading.Event()
+def evaluate():
+    begun.set()
+    if threading.current_thread() is not main:
+        late()
+    try:
+        exec({TEXTS[text]!r})
+    except OSError:
+        pass
+"""
+    in_op = "cs.engine().push(evaluate)\nbegun.wait(PATIENCE_S)"
+    begin = {"in an op": in_op, "in a function at exit": AT_EXIT}[where]
+    code, printed = run_program(PREPARE + evaluate + begin + "\nraise KeyboardInterrupt")
+    assert code == -2, printed
+    assert "\nKeyboardInterrupt\n" in printed
+
+
+def test_the_end_of_a_program_imports_no_calls_that_the_program_did_not_make():
+    """What is imported late saves time only if the end of each program does not import it."""
+    code, printed = run_program(
+        """
+import atexit
+@atexit.register
+def tell():
+    # Registered first, so called last.
+    print("graphs" if "cudasync.softgpu.abi.graph_calls.graph" in sys.modules else "no graphs")
+x = cs.zeros(4, np.int32)
+cs.copy(x, cs.zeros(4, np.int32))
+assert not x.numpy().any()
+""",
+        CUDASYNC_DEVICE="soft",
+    )
+    assert (code, printed) == (0, "no graphs\n")
 
 
 @pytest.mark.slow

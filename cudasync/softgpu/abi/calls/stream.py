@@ -25,6 +25,7 @@ from cudasync.softgpu.core.driver_types.result_codes import (
     NOT_SUPPORTED,
     DriverFailure,
 )
+from cudasync.softgpu.core.graphs.stream_capture import Status
 from cudasync.softgpu.core.streams.streams import (
     HIGHEST_PRIORITY,
     LOWEST_PRIORITY,
@@ -294,3 +295,15 @@ def cu_thread_exchange_stream_capture_mode(machine: Machine, mode: int) -> None:
     need(mode, 4)
     word = ctypes.c_uint32.from_address(mode)
     word.value = machine.captures.exchange_mode(word.value)
+
+
+@export("cuStreamIsCapturing")
+def cu_stream_is_capturing(machine: Machine, stream: int, status: int) -> None:
+    # Here and not with the other calls of captures, which are imported when a program captures:
+    # each stream that cudasync destroys is asked first.
+    # Written first: CUDA leaves it open what a failing call writes, and bindings of CUDA 12 raise
+    # ValueError if it is not a status.
+    put_i32(status, Status.NONE)
+    capture = machine.captures.of(machine.streams.get(stream))
+    if capture is not None:
+        put_i32(status, capture.status)

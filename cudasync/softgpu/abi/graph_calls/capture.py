@@ -15,13 +15,11 @@ from cudasync.softgpu.core.driver_types.result_codes import (
     DriverFailure,
 )
 from cudasync.softgpu.core.graphs.graph import PLAIN
+from cudasync.softgpu.core.graphs.stream_capture import Status
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.core.graphs.stream_capture import Capture
     from cudasync.softgpu.core.machine import Machine
 
-# CUstreamCaptureStatus.
-_NONE, _ACTIVE, _INVALIDATED = 0, 1, 2
 # CUstreamCaptureMode.
 _GLOBAL = 0
 # CUstreamUpdateCaptureDependencies_flags.
@@ -71,20 +69,6 @@ def cu_stream_end_capture(machine: Machine, stream: int, graph: int) -> None:
     put_u64(graph, machine.graphs.end_capture(captured).handle)
 
 
-def _status(capture: Capture | None) -> int:
-    if capture is None:
-        return _NONE
-    return _INVALIDATED if capture.complaint else _ACTIVE
-
-
-@export("cuStreamIsCapturing")
-def cu_stream_is_capturing(machine: Machine, stream: int, status: int) -> None:
-    # Written first: CUDA leaves it open what a failing call writes, and bindings of CUDA 12 raise
-    # ValueError if it is not a status.
-    put_i32(status, _NONE)
-    put_i32(status, _status(machine.captures.of(machine.streams.get(stream))))
-
-
 @export("cuStreamGetCaptureInfo", 11030, _INFO_V1)
 def cu_stream_get_capture_info_v2(
     machine: Machine, stream: int, status: int, number: int, graph: int, nodes: int, count: int
@@ -108,11 +92,11 @@ def cu_stream_get_capture_info(
     edges: int,
     count: int,
 ) -> None:
-    put_i32(status, _NONE)
+    put_i32(status, Status.NONE)
     if edges and not nodes:
         raise DriverFailure(INVALID_VALUE, "edge data needs an array of nodes as well")
     capture = machine.captures.of(machine.streams.get(stream))
-    put_i32(status, _status(capture))
+    put_i32(status, Status.NONE if capture is None else capture.status)
     if capture is None or capture.complaint:
         return
     offer_u64(number, capture.identity)

@@ -111,7 +111,6 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], tuple[tuple[str, int, str, bool], ...
         ("cuStreamGetCaptureInfo", 10010, "CUstream, CUstreamCaptureStatus *, cuuint64_t *", False),
         ("cuStreamGetCaptureInfo", 11030, "CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, CUgraphNode const **, size_t *", False),
         ("cuStreamGetCaptureInfo", 12030, "CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, CUgraphNode const **, CUgraphEdgeData const **, size_t *", False),
-        ("cuStreamIsCapturing", 0, "", False),
         ("cuStreamUpdateCaptureDependencies", 11030, "CUstream, CUgraphNode *, size_t, unsigned int", False),
         ("cuStreamUpdateCaptureDependencies", 12030, "CUstream, CUgraphNode *, CUgraphEdgeData const *, size_t, unsigned int", False),
         ("cuUserObjectCreate", 0, "", False),

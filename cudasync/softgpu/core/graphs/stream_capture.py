@@ -52,6 +52,15 @@ class Mode(IntEnum):
     RELAXED = 2
 
 
+@unique
+class Status(IntEnum):
+    """CUstreamCaptureStatus."""
+
+    NONE = 0
+    ACTIVE = 1
+    INVALIDATED = 2
+
+
 _identities = count(1)
 
 EXTERNAL: Final = 1
@@ -95,6 +104,10 @@ class Capture:
         self.tips: dict[Stream, dict[Node, Edge]] = {}
         # Keeps arrays alive to which the program has pointers.
         self.kept: tuple[ctypes.Array[ctypes.c_uint64], ctypes.Array[ctypes.c_uint8]] | None = None
+
+    @property
+    def status(self) -> Status:
+        return Status.INVALIDATED if self.complaint else Status.ACTIVE
 
     def join(self, stream: Stream, tips: dict[Node, Edge]) -> None:
         """Add a stream to the capture, after some nodes."""
