@@ -86,6 +86,8 @@ class Op:
     # Rare fields are in the `__dict__` of a `FullOp`, which is made at the first such write.
     kind = OpKind.HOST
     priority = 0
+    # True for an op without a function: see `op_classes`.
+    is_fence = False
     # The place of issue, for device ops only.
     _point: Point | None = None
     # The predecessors of an op that was planned without a node: see `device.device_push`.

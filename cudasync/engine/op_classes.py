@@ -132,6 +132,7 @@ class DataFence(FullOp):
     __slots__ = ()
 
     _fn = None
+    is_fence = True
 
 
 class Fence(DataFence):

@@ -35,6 +35,8 @@ def fail():
 class Writer:
     """The part of an op that a state needs."""
 
+    is_fence = False
+
     def __init__(self, *, finished=False, is_poisoned=False):
         self.finished = finished
         self.is_poisoned = is_poisoned
@@ -192,3 +194,35 @@ def test_who_names_what_failed_beside_everything_is_told(engine, push):
     engine.push(fail, writes=[theirs]).exception()
     with pytest.raises(cs.OpError):
         push(engine, theirs).wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("push", EACH_WAY)
+def test_a_recording_that_was_not_launched_stops_nobody_who_does_not_name_its_arrays(engine, push):
+    x = cs.array(np.arange(4.0))
+    with cs.graph() as g:
+        made = x + 1
+    push(engine).wait(PATIENCE_S)
+    # Also behind an op that may have written it.
+    with pytest.raises(cs.RecordingError):
+        made.numpy()
+    g.instantiate().launch()
+    assert made.numpy().tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("push", EACH_WAY)
+def test_who_failed_for_an_array_without_a_value_damages_its_own_arrays(engine, push):
+    x = cs.zeros(4)
+    with cs.graph():
+        made = x + 1
+    assert engine.push(lambda: None, reads=[made], writes=[x]).exception() is not None
+    with pytest.raises(cs.RecordingError):
+        push(engine).wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("push", EACH_WAY)
+def test_who_names_an_array_without_a_value_beside_everything_is_told(engine, push):
+    x = cs.zeros(4)
+    with cs.graph():
+        made = x + 1
+    with pytest.raises(cs.RecordingError):
+        push(engine, made).wait(PATIENCE_S)

@@ -6,8 +6,8 @@ orders and does not poison: nobody knows whether the op touched bytes that are n
 of these are new memory. The library's device memory is no gap, named or not.
 
 A failure in foreign memory, or in memory lost in a reset, does not poison the op: mostly nobody can
-reach that memory any more. The failure stays for ops that name the memory: see
-`non_poisoning_reads`.
+reach that memory any more. Nor does memory of a recording that was not launched: it holds no result
+that is missing. The failure stays for ops that name the memory: see `non_poisoning_reads`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def overwrite_everywhere(ranges: IntervalMap, region: Region, op: Op) -> None:
 
 
 def wrecks(ranges: IntervalMap, regions: Iterable[Region]) -> list[History]:
-    """Histories of memory that a failed op should have written, and that is not ours (any more)."""
+    """Histories of memory that a failed op should have written, and that is not ours (any more);
+    and of memory that has no value yet."""
     found: list[History] = []
     for region in regions:
         first, last = ranges.touched(region)
@@ -101,9 +102,12 @@ def wrecks(ranges: IntervalMap, regions: Iterable[Region]) -> list[History]:
 def _is_wreck(entry: Entry) -> bool:
     low, high, history = entry
     writer = history.writer
-    if writer is None or not writer.finished or not writer.is_poisoned or history.is_gap:
+    if writer is None or history.is_gap or not writer.is_poisoned:
         return False
-    return not ALLOCATIONS.between(low, high)
+    if writer.is_fence:
+        # The memory was made in a recording, and no launch was pushed.
+        return True
+    return writer.finished and not ALLOCATIONS.between(low, high)
 
 
 def _split(ranges: IntervalMap, place: int) -> None:

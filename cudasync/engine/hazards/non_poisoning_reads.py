@@ -1,9 +1,9 @@
 """Floor 2. Histories of an op's reads that order the op and do not poison it.
 
 Gaps are such histories: see `all_memory`. If an op reads all memory, so are failed writes in memory
-that is not ours (any more): mostly nobody can reach that memory. This also holds if the op does not
-write all memory, since a fence behind such an op only reads. Memory that the op also names poisons
-it, wherever that memory is.
+that is not ours (any more): mostly nobody can reach that memory. So is memory of recordings that no
+launch was pushed of. This also holds if the op does not write all memory, since a fence behind such
+an op only reads. Memory that the op also names poisons it, wherever that memory is.
 """
 
 from __future__ import annotations

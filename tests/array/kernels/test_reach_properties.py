@@ -21,6 +21,7 @@ from cudasync.testing import explore
 @example([("point", 0, 3), ("counter", 5), ("table", 0, 1), ("counter", 7)])
 @example([("copy in", 1, 9), ("struct", 0, 1, 1), ("copy in", 1, 4)])
 @example([("point by integer", 1, 2), ("table", 1, 3), ("anew", 2, 5)])
+@example([("record", 3), ("table", 0, 1), ("launch", 0), ("table", 0, 2)])
 def test_any_program_gives_the_serial_result(program):
     note(program)
     with cs.Engine():

@@ -108,6 +108,8 @@ STEPS = {
     "copy in": (_array, _add),
     "copy": (_array, _array),
     "anew": (_array, _add),
+    "record": (_add,),
+    "launch": (_array,),
 }
 
 
@@ -121,6 +123,7 @@ def expected(program: list[tuple[Any, ...]]) -> list[int]:
     """The serial result: final values of the arrays and of the counter."""
     cells = [*range(ARRAYS), 1]
     tables = list(range(TABLES))
+    recorded: list[int] = []
 
     def step(cell: int, add: int) -> None:
         cells[cell] = (3 * cells[cell] + add) % 2**32
@@ -141,6 +144,10 @@ def expected(program: list[tuple[Any, ...]]) -> list[int]:
                 cells[to] = add
             case "copy", (to, source):
                 cells[to] = cells[source]
+            case "record", (add,):
+                recorded.append(add)
+            case "launch", (to,) if recorded:
+                cells[to] = recorded.pop()
         if name == "anew":
             tables = [0 if each == operands[0] != 0 else each for each in tables]
     return cells
@@ -157,6 +164,8 @@ class Player:
             self("point", i, i)
         # The array that each table points at, because a table keeps nothing alive.
         self.at = list(range(TABLES))
+        # Recordings whose array has no value yet, as the steps may reach it in other ways.
+        self.recorded: list[tuple[Any, Any]] = []
 
     def launch(self, name: str, *args: Any) -> cs.Op:
         return self.module.kernel(name)[1, 1](*args)
@@ -186,6 +195,14 @@ class Player:
                 cs.copy(arrays[to], arrays[source])
             case "anew", (to, add):
                 self._anew(to, add)
+            case "record", (add,):
+                with cs.graph() as g:
+                    made = cs.zeros(1, np.uint32) + np.uint32(add)
+                self.recorded.append((g, made))
+            case "launch", (to,) if self.recorded:
+                g, made = self.recorded.pop()
+                g.instantiate().launch()
+                cs.copy(arrays[to], made)
         if name in ("point", "point by integer") and hasattr(self, "at"):
             self.at[operands[0]] = operands[1]
 

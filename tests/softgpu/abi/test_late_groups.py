@@ -136,12 +136,12 @@ class Amid:
     def find_spec(self, name, path=None, target=None):
         if name == "cudasync.softgpu.abi.graph_calls.node" and not inside:
             inside.append(None)
-            inside[:] = [driver.cuStreamIsCapturing(0)[0], driver.cuGraphCreate(0)[0]]
+            inside[:] = [driver.cuStreamGetCaptureInfo(0)[0], driver.cuGraphCreate(0)[0]]
 sys.meta_path.insert(0, Amid())
 code, graph = driver.cuGraphCreate(0)
 assert inside == [driver.CUresult.CUDA_ERROR_UNKNOWN] * 2, inside
 assert int(code) == 0 and int(driver.cuGraphDestroy(graph)[0]) == 0
-assert int(driver.cuStreamIsCapturing(0)[0]) == 0
+assert int(driver.cuStreamGetCaptureInfo(0)[0]) == 0
 """)
 
 
