@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from helpers.lowering import kept_code
@@ -91,6 +92,12 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     return None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of this run what the command line did not say: see `pytest_cmdline_main`."""
+    node.workerinput["wide"] = node.config.option.wide
+
+
 def _files_of_the_change(config: pytest.Config) -> list[str]:
     # What an earlier call read from the files. Reading them all takes seconds.
     kept = None
@@ -145,7 +152,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     skip = pytest.mark.skip(reason="needs --run-slow")
     takes_slow = config.getoption("--run-slow")
     takes_all = config.getoption("--all-cases") or takes_slow
-    takes_wide = takes_all or config.getoption("--wide")
+    told = getattr(config, "workerinput", {})
+    takes_wide = takes_all or told.get("wide", config.getoption("--wide"))
     cases: Counter[str] = Counter()
     taken, left_out = [], []
     for item in items:

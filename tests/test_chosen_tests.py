@@ -133,6 +133,24 @@ def test_every_planted_bug_is_found_in_a_plain_run():
     assert not [each for each in gone if recorded_times.CHECKERS.search(each.partition("::")[2])]
 
 
+@pytest.mark.parametrize("processes", ["-n0", "-n1"])
+def test_who_asks_for_wide_tests_gets_them_in_each_process(processes):
+    records = recorded_times.read()
+    wide = recorded_times.wide(records, records)
+    # Not one of the long ones.
+    test = min(wide, key=lambda test: (records[test], test))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", processes, "-mwide", test],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
 SPENDING = """
 import subprocess, sys
 
