@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from helpers.repository import changed_tests, recorded_times
@@ -137,10 +138,12 @@ def test_every_planted_bug_is_found_in_a_plain_run():
 def test_who_asks_for_wide_tests_gets_them_in_each_process(processes):
     records = recorded_times.read()
     wide = recorded_times.wide(records, records)
-    # Not one of the long ones.
-    test = min(wide, key=lambda test: (records[test], test))
+    seconds: Counter[str] = Counter()
+    for test in wide:
+        seconds[test.partition("::")[0]] += records[test]
+    shortest = min(sorted(seconds), key=lambda file: seconds[file])
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", processes, "-mwide", test],
+        [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", processes, "-mwide", shortest],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -148,7 +151,7 @@ def test_who_asks_for_wide_tests_gets_them_in_each_process(processes):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert " passed" in done.stdout
 
 
 SPENDING = """
