@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cudasync.profile.record import Record
+    from cudasync.profile.wait_reasons import Blockers
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class Axis:
     `overlap` is busy time over elapsed time. `critical` is the longest chain of ops that depend on
     each other, and `critical_us` its time, a lower bound of the elapsed time. `unbounded_us`
     estimates the time with unlimited streams and workers: each op begins once its dependencies are
-    over and, on the wall clock, it is pushed.
+    over and, on the wall clock, it is pushed. `unbounded_fresh_us` is the same if each result had
+    memory of its own, too. `reuse_us` is the time for which ops waited for memory of dead arrays.
     """
 
     clock: str
@@ -72,6 +74,8 @@ class Axis:
     critical: tuple[Record, ...]
     critical_us: float
     unbounded_us: float
+    unbounded_fresh_us: float
+    reuse_us: float
 
     @property
     def elapsed_us(self) -> float:
@@ -156,6 +160,7 @@ def axes(records: Sequence[Record]) -> list[Axis]:
     for clock in sorted({each.clock for each in records if each.has_times}):
         timed = [each for each in records if each.has_times and each.clock == clock]
         path = _longest(records, clock)
+        blocked = blockers(records)
         begin_us = min(start_of(each) for each in timed)
         end_us = max(end_of(each) for each in timed)
         made.append(
@@ -167,6 +172,8 @@ def axes(records: Sequence[Record]) -> list[Axis]:
                 path,
                 sum(each.duration_us for each in path),
                 min(_unbounded_us(records, clock), end_us - begin_us),
+                min(_unbounded_us(records, clock, is_fresh=True), end_us - begin_us),
+                sum(_reuse_us(each, blocked) for each in timed),
             )
         )
     return made
@@ -265,8 +272,20 @@ def _longest(records: Sequence[Record], clock: str) -> tuple[Record, ...]:
     return tuple(reversed(path))
 
 
-def _unbounded_us(records: Sequence[Record], clock: str) -> float:
-    """The time from first start to last end if no op waited for a place.
+def _reuse_us(record: Record, blocked: Blockers) -> float:
+    """The time for which the op waited for memory of a dead array, and for nothing else."""
+    reason = reason_of(record, blocked)
+    last = reason.dependency
+    if last is None or not last.is_reuse or last.on.end_us is None:
+        return 0.0
+    needed = [each.on for each in record.before if not each.is_reuse]
+    others = [e.end_us for e in needed if e.end_us is not None and e.clock == last.on.clock]
+    return min(reason.waited_us, last.on.end_us - max(others, default=float("-inf")))
+
+
+def _unbounded_us(records: Sequence[Record], clock: str, *, is_fresh: bool = False) -> float:
+    """The time from first start to last end if no op waited for a place; nor, if memory `is_fresh`,
+    for memory of dead arrays.
 
     Ops of other clocks take no time. The first op could have started at its push, before the first
     start that was seen: then this is longer than the elapsed time, and bounds nothing.
@@ -275,7 +294,8 @@ def _unbounded_us(records: Sequence[Record], clock: str) -> float:
     starts = []
     for each in records:
         is_timed = each.has_times and each.clock == clock
-        start = max((ends[d.on] for d in each.before if d.on in ends), default=0.0)
+        before = [d.on for d in each.before if not (is_fresh and d.is_reuse)]
+        start = max((ends[on] for on in before if on in ends), default=0.0)
         if clock == WALL:
             start = max(start, each.queued_us)
         ends[each] = start + (each.duration_us if is_timed else 0.0)

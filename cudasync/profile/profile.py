@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cudasync.array.memory.free_lists import HANDING_ON
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import observation
 from cudasync.engine.hazards.interval_map import Region
@@ -63,6 +64,7 @@ class Profile:
         for engine in observation.every_engine():
             self._watch(engine)
         COMBINER.log.tell(self._book.noting)
+        HANDING_ON.append(self._book.hand_on)
         return self
 
     def __exit__(
@@ -71,6 +73,7 @@ class Profile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        HANDING_ON.remove(self._book.hand_on)
         fork_and_exit.openings.remove(self._watch)
         LISTENERS.remove(self._heard)
         COMBINER.log.tell_no_more(self._book.noting)
@@ -90,7 +93,7 @@ class Profile:
         if not self._is_over:
             raise ValueError("the profile is incomplete inside its block: ask after the block")
         found = self._book.records()
-        dependencies.find(found)
+        dependencies.find(found, self._book.handed_on)
         return found
 
     @cached_property

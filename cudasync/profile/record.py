@@ -93,8 +93,13 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """An op must come after `on`: `hazard` is RAW, WAR or WAW, `over` names the data."""
+    """An op must come after `on`: `hazard` is RAW, WAR or WAW, `over` names the data.
+
+    `is_reuse` is true if only memory orders the two: a result has the memory of an array that is
+    gone. The program does not need such an order.
+    """
 
     on: Record
     hazard: str
     over: str
+    is_reuse: bool = False

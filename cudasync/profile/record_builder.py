@@ -16,6 +16,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import current
+from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import OpKind, site_of
 from cudasync.engine.op_classes import DeviceOp, PlainOp
 from cudasync.errors import CudasyncError
@@ -51,6 +52,8 @@ class Book:
         self.issued: dict[Op, tuple[float, RingEvent | None]] = {}
         # By number of an allocation, its memory, which may be freed before the allocation is noted.
         self.allocated: dict[int, Region] = {}
+        # Memory of dead arrays that the pool gave to new results, with the number of the next op.
+        self.handed_on: list[tuple[int, Region]] = []
         # Ended ops, as arguments of `_record`.
         self.ended: list[tuple[Any, ...]] = []
         self.is_over = False
@@ -58,6 +61,10 @@ class Book:
         self._take_of: dict[DeviceStreams, Callable[[], RingEvent]] = {}
         # The results of `marking`.
         self._marking: dict[type[Issuer], type[Issuer]] = {}
+
+    def hand_on(self, region: Region) -> None:
+        """The pool gives this memory to a new result."""
+        self.handed_on.append((COMBINER.log.end, region))
 
     def noting(self, append: Append) -> Append:
         """`append` of a segment of the log, for ops of this profile.

@@ -42,7 +42,8 @@ def text(
             "",
             f"{axis.clock}: {duration(axis.elapsed_us)} elapsed, {duration(axis.busy_us)} busy,"
             f" overlap {axis.overlap:.2f};"
-            f" with unlimited streams and workers about {duration(axis.unbounded_us)}",
+            f" with unlimited streams and workers about {duration(axis.unbounded_us)}"
+            + _with_fresh_memory(axis),
             f"  critical path, {duration(axis.critical_us)}:",
         ]
         shown = axis.critical[-_MOST_STEPS:]
@@ -68,6 +69,16 @@ def text(
             f" {copies.gb_per_s:.3g} GB/s, {share:.0%} hidden behind compute"
         )
     return "\n".join(lines)
+
+
+def _with_fresh_memory(axis: analysis.Axis) -> str:
+    """What the reuse of memory costs; nothing if it makes no op wait."""
+    if axis.reuse_us <= 0 and axis.unbounded_fresh_us >= axis.unbounded_us:
+        return ""
+    return (
+        f", and with memory of its own for each result {duration(axis.unbounded_fresh_us)}\n"
+        f"  waits for memory that was used again: {duration(axis.reuse_us)}"
+    )
 
 
 def _nodes(records: Sequence[Record]) -> list[str]:

@@ -41,6 +41,8 @@ class Reason:
     @property
     def idle(self) -> str:
         """Why the place of the op was idle before it."""
+        if self.dependency is not None and self.dependency.is_reuse:
+            return "waits for memory that is used again"
         if self.dependency is not None:
             return f"waits for {self.dependency.on.name}"
         return "waits for the pushing thread" if self.what == PUSHER else f"waits for {self.what}"

@@ -12,13 +12,14 @@ from helpers.driver.call_counts import counted_calls
 
 import cudasync as cs
 from cudasync import atomic, xp
+from cudasync.array.memory import free_lists
 from cudasync.engine.host.pool import WorkerPool
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.errors import CudasyncError
 from cudasync.profile.analysis import axes, places
 from cudasync.profile.record import VIRTUAL, Dependency, Record
 from cudasync.profile.wait_reasons import blockers, reason_of
-from cudasync.testing import HostLatch
+from cudasync.testing import HostLatch, Latch
 
 
 def test_an_op_waited_for_what_it_reads_and_is_told_over_what():
@@ -420,3 +421,37 @@ def test_a_view_of_no_bytes_orders_nothing():
         cs.engine().push(lambda: None, writes=[x])
     assert all(each.on.number != nothing.number for r in p.records for each in r.before)
     assert [each.hazard for each in p.records[-1].before] == ["WAR"]
+
+
+def independent_results(x):
+    for _ in range(6):
+        _ = x + 1
+
+
+def test_waits_for_memory_that_is_used_again_are_told_from_those_for_data(monkeypatch):
+    """Independent results, for which there is no memory of their own."""
+    x = xp.ones(1 << 16)
+    for is_short in (False, True):
+        monkeypatch.setattr(free_lists.Budget, "has_room_for", lambda *_: not is_short)  # noqa: B023
+        for each in free_lists.POOLS.values():
+            each.sizes.clear()
+        independent_results(x)
+        cs.waitall()
+        with cs.profile() as found, Latch(cs.Device(0)) as latch:
+            cs.engine().push(latch.hold, writes=[x], device=0)
+            independent_results(x)
+            latch.release()
+        (axis,) = [each for each in found.axes if each.clock != "wall clock"] or found.axes
+        reuses = [each for record in found.records for each in record.before if each.is_reuse]
+        if not is_short:
+            assert "used again" not in str(found)
+            assert axis.reuse_us == 0
+            continue
+        assert axis.unbounded_fresh_us < axis.unbounded_us
+        assert axis.reuse_us > 0
+        assert "with memory of its own for each result" in str(found)
+        assert "waits for memory that was used again: " in str(found)
+        assert "memory of what add made, pushed at " in reuses[-1].over
+        (first, *_) = found.why("add")
+        assert first.dependency.is_reuse
+        assert "memory of what add made" in str(first)

@@ -137,7 +137,7 @@ class DevicePlan:
             return new_result(result)
         if self._token is not self._device.context.token:
             return self._renewed(*operands)(operands, frame)
-        block = self._source.take()
+        block = self._source.take(operands)
         made = result_over(block, result, block.region)
         launch, regions = self._packed(operands, made)
         op = self._pushed(launch, (regions, (), (made.region,)), frame)

@@ -2,7 +2,7 @@
 
 The pool does not remember the users of a block. The engine's map has the history of its bytes: the
 next writer comes after all earlier users, and an overwrite heals damage of a failed op. So a block
-must be overwritten whole before it is read.
+must be overwritten whole before it is read. Which idle block is taken: see `reuse`.
 
 There is no lock. `deque.pop` and `append` are one C call each, so no two takers get the same block,
 and a finaliser may give one back anywhere. The deque itself bounds the idle blocks.
@@ -10,24 +10,20 @@ and a finaliser may give one back anywhere. The deque itself bounds the idle blo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from cudasync.array.allocation import Allocation
-from cudasync.array.memory.free_lists import POOLS, Size
+from cudasync.array.memory.free_lists import HANDING_ON, Size, pool_of, size_among
+from cudasync.array.memory.reuse import instead, is_in_use
 from cudasync.engine import engine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from cudasync.driver import Device
     from cudasync.driver.ownership.context_life import Life
-
-# Idle blocks are kept up to this many bytes a size, but always one, and for this many sizes.
-KEPT_BYTES = 64 << 20
-MOST_SIZES = 32
-
-
-def most_of(size_bytes: int) -> int:
-    """The number of idle blocks of this size that are kept."""
-    return max(1, min(64, KEPT_BYTES // size_bytes))
 
 
 class Block:
@@ -76,37 +72,47 @@ class Block:
 class Source:
     """The source of blocks of one size, on one device, in one life of its context."""
 
-    __slots__ = ("_device", "_size_bytes", "_sizes")
+    __slots__ = ("_before", "_device", "_pool", "_size_bytes", "_sizes")
 
     def __init__(self, device: Device, size_bytes: int) -> None:
         self._device = device
         self._size_bytes = max(1, size_bytes)
-        for ordinal, life in list(POOLS):
-            if ordinal == device.ordinal and life is not device.context.token:
-                # Its blocks were lost in a reset.
-                POOLS.pop((ordinal, life), None)
-        self._sizes = POOLS.setdefault((device.ordinal, device.context.token), {})
+        self._pool = pool_of(device)
+        self._sizes = self._pool.sizes
+        # The last two blocks, as weak references: memory that was freed is not kept by them.
+        self._before: deque[Callable[[], Allocation | None]] = deque((_none, _none), 2)
 
-    def take(self) -> Block:
-        """An uninitialised block. No driver call if one is idle; never waits, unless memory is
-        exhausted: see `Allocation`."""
+    def take(self, inputs: Sequence[Any] = ()) -> Block:
+        """An uninitialised block for the result of an op with these operands.
+
+        No driver call, if one is idle that makes the op wait for nothing: see `reuse`. Never waits,
+        unless memory is exhausted: see `Allocation`.
+        """
         home = self._sizes.get(self._size_bytes)
         if home is None:
-            home = size_among(self._sizes, self._size_bytes)
+            home = size_among(self._pool, self._size_bytes)
+        idle, before = home.idle, self._before
         try:
-            taken = home.idle.pop()
-        except IndexError:
+            # So a loop takes the same memory in each turn, or in every other one.
+            taken = before[0]()
+            if taken in idle:
+                idle.remove(taken)
+            else:
+                taken = idle.pop()
+        except (IndexError, ValueError):
+            # There is none, or another thread was quicker.
+            taken = None
+        else:
+            if is_in_use(taken.region):
+                taken = instead(home, taken, inputs)
+        if taken is None:
             taken = Allocation(engine(), self._device, self._size_bytes)
+        elif HANDING_ON:
+            for tell in tuple(HANDING_ON):
+                tell(taken.region)
+        before.append(ref(taken))
         return Block(taken, home)
 
 
-def size_among(sizes: dict[int, Size], size_bytes: int) -> Size:
-    """New lists for this size; with too many sizes all lists begin anew.
-
-    That frees all idle blocks. A block in use is freed when it returns to a list that only blocks
-    refer to.
-    """
-    if len(sizes) >= MOST_SIZES:
-        sizes.clear()
-    # dict.setdefault is one C call: all threads get the same lists.
-    return sizes.setdefault(size_bytes, Size(size_bytes, most_of(size_bytes)))
+def _none() -> None:
+    """The block before the first one."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from cudasync.array.memory.free_lists import empty_pools, idle_allocations, idle_bytes_of
+from cudasync.array.memory.free_lists import (
+    empty_pools,
+    idle_allocations,
+    idle_bytes_of,
+    pool_of,
+)
 from cudasync.array.memory.holdings import every_holdings, holdings_of
 from cudasync.driver.device import as_device
 from cudasync.driver.streams.current_streams import current_device
@@ -32,6 +37,11 @@ class MemoryStats:
     pending_bytes: int
     # The maximum of all three together since the device's context began.
     peak_bytes: int
+    # As many bytes may be cached before a result has to wait for memory that ops still use. It
+    # follows what the program needs; `empty_cache` and a lack of memory halve it.
+    cache_limit_bytes: int
+    # The number of results that had to wait for such memory.
+    waiting_reuses: int
     # The number of allocations by the driver since then: constant in the steady state.
     allocation_count: int
     # The driver's figures; see `Device.memory`.
@@ -52,13 +62,17 @@ class MemoryStats:
             ("cached for results", self.cached_bytes),
             ("freed, but still in use by ops", self.pending_bytes),
             ("peak of these", self.peak_bytes),
+            ("may be cached", self.cache_limit_bytes),
             ("others'", self.other_bytes),
             ("free", self.free_bytes),
             ("total", self.total_bytes),
             ("freed, but held by the driver", self.held_bytes),
         )
         lines = [f"    {name:<34}{size:>20,}" for name, size in rows]
-        head = f"memory of Device({self.device}) in bytes, {self.allocation_count:,} allocations"
+        head = (
+            f"memory of Device({self.device}) in bytes, {self.allocation_count:,} allocations, "
+            f"{self.waiting_reuses:,} waits for memory in use"
+        )
         return "\n".join([head, *lines])
 
 
@@ -107,13 +121,15 @@ def memory_stats(device: DeviceLike | None = None) -> MemoryStats:
             end - start for start, end in again.without(holding.region)
         )
         again.add(holding.region)
-    memory = where.memory()
+    memory, budget = where.memory(), pool_of(where).budget
     return MemoryStats(
         device=where.ordinal,
         in_use_bytes=sizes["in use"],
         cached_bytes=sizes["cached"],
         pending_bytes=sizes["pending"],
         peak_bytes=holdings.tally.peak,
+        cache_limit_bytes=budget.limit_bytes,
+        waiting_reuses=budget.waits.taken,
         allocation_count=holdings.made.taken,
         held_bytes=memory.held_bytes,
         free_bytes=memory.free_bytes,

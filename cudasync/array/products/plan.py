@@ -109,7 +109,7 @@ class DevicePlan:
             return made
         if self._token is not self._device.context.token:
             return self._renewed(*operands)(operands, frame)
-        made = result_over(self._source.take(), self.result)
+        made = result_over(self._source.take(operands), self.result)
         self._step(operands, made, frame, is_new=True)
         return made
 

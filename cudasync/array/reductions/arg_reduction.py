@@ -70,7 +70,7 @@ class Finding:
         """Push both launches."""
         first, last, scratches = self._best, self._place, self._scratches
         if not pushed_together(first, operands, scratches, last, target, frame, again=operands):
-            best = scratches.take()
+            best = scratches.take(operands)
             first(operands, best, frame)
             last((*operands, best), target, frame)
 

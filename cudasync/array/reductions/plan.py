@@ -136,7 +136,7 @@ class DevicePlan:
             return made
         if self._token is not self._device.context.token:
             return self._renewed(*operands)(operands, frame)
-        made = result_over(self._source.take(), result)
+        made = result_over(self._source.take(operands), result)
         self._staged(operands, made, frame, is_new=True)
         return made
 
@@ -171,7 +171,7 @@ class DevicePlan:
             if pushed_together(first[0], operands, scratches, last, target, frame):
                 return
         for scratches, following in rest:
-            left = scratches.take()
+            left = scratches.take(operands)
             self._pushed(first, operands, left, frame, is_new=True)
             operands, first = (left,), following
         self._pushed(first, operands, target, frame, is_new=is_new)

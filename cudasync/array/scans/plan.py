@@ -164,7 +164,7 @@ class DevicePlan:
             return made
         if self._token is not self._device.context.token:
             return self._renewed(*operands)(operands, frame)
-        made = result_over(self._source.take(), result)
+        made = result_over(self._source.take(operands), result)
         self._scanned(operands, made, frame, is_new=True)
         return made
 
@@ -192,7 +192,7 @@ class DevicePlan:
         deep = len(self._steps) // 2
         for step, scratches in self._steps[:deep]:
             assert scratches is not None
-            totals = scratches.take()
+            totals = scratches.take((left[-1],))
             step((left[-1],), totals, frame, is_new=True)
             left.append(totals)
         carry: tuple[Any, ...] = ()
@@ -201,6 +201,6 @@ class DevicePlan:
             # Totals are scanned into memory of their own: other threads of the pass may yet read
             # the totals.
             scratches = self._steps[deep - at - 1][1] if at < deep else None
-            target = made if scratches is None else scratches.take()
+            target = made if scratches is None else scratches.take((of, *carry))
             step((of, *carry), target, frame, is_new=is_new or target is not made)
             carry = (target,)

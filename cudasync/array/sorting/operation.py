@@ -60,7 +60,7 @@ def sort_rows(x: Any, frame: FrameType, *, gives_places: bool, is_descending: bo
     )
     source_of = x
     for step, scratches in steps:
-        target = made if scratches is None else scratches.take()
+        target = made if scratches is None else scratches.take((source_of,))
         step((source_of,), target, frame, is_new=True)
         source_of = target
     return made

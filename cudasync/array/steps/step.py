@@ -52,9 +52,10 @@ class Scratches:
         self._source = Source(device, size_bytes)
         self._size_bytes = size_bytes
 
-    def take(self) -> Scratch:
-        """Uninitialised scratch. Never waits, unless memory is exhausted."""
-        return Scratch(self._source.take(), self._size_bytes)
+    def take(self, inputs: Sequence[Any] = ()) -> Scratch:
+        """Uninitialised scratch for a step that reads these arrays. Never waits, unless memory is
+        exhausted."""
+        return Scratch(self._source.take(inputs), self._size_bytes)
 
 
 class Step:

@@ -39,7 +39,7 @@ def pushed_together(
     engine = current_engine()
     if not engine._is_direct or first._is_checked or last._is_checked:
         return False
-    between = scratches.take()
+    between = scratches.take(operands)
     one, read = first._packed(operands, between)
     other, _ = last._packed((*again, between), result)
     # Alive until the launches are issued.
