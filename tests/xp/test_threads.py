@@ -14,7 +14,7 @@ from helpers.concurrency.thread_crew import PATIENCE_S, hasty, together
 import cudasync as cs
 from cudasync import xp
 from cudasync.array.elementwise import layouts, operation
-from cudasync.array.memory import pool
+from cudasync.array.memory import free_lists
 from cudasync.array.products import operation as products
 from cudasync.array.reductions import operation as reductions
 from cudasync.array.scans import operation as scans
@@ -66,7 +66,7 @@ def caches(request, monkeypatch):
         (reductions, "_MOST_PLANS"),
         (scans, "_MOST_PLANS"),
         (step_cache, "_MOST"),
-        (pool, "MOST_SIZES"),
+        (free_lists, "MOST_SIZES"),
     ):
         assert getattr(where, name) > 2
         monkeypatch.setattr(where, name, 2)

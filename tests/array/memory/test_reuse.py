@@ -6,6 +6,7 @@ import gc
 
 import numpy as np
 import pytest
+from helpers.arrays.scarce_memory import ROOM, little_memory
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -231,3 +232,16 @@ def test_results_have_memory_of_their_own_in_at_most_half_of_the_device(monkeypa
     held = cs.empty(total // 5 * 2, np.uint8)
     assert not home.budget.has_room_for(home)
     assert held.nbytes
+
+
+def test_a_program_that_fits_into_memory_still_fits():
+    """Two results fit beside the operand, and the program needs no more at a time."""
+    device = cs.Device(0)
+    x = xp.ones(ROOM // 5, dtype=xp.uint8)
+    cs.waitall()
+    with little_memory(device, ROOM // 2):
+        for _ in range(20):
+            y = x + 1
+        assert y.numpy()[0] == 2
+        del y
+    assert cs.memory_stats(0).cache_limit_bytes < device.memory().total_bytes // 64
