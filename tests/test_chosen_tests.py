@@ -123,6 +123,14 @@ def test_long_cases_are_wide_but_the_quickest_of_a_test():
     assert wide == {"a::t[1]", "a::t[2]", "a::t[3]", "a::u"}
 
 
+def test_a_plain_run_has_a_few_of_many_short_cases_and_every_planted_bug():
+    short = [f"a::w[{n}]" for n in range(30)]
+    planted = [f"{FOUND}[{n}]" for n in range(30)]
+    wide = recorded_times.wide({}, [*short, *planted])
+    assert wide == set(short[5:])
+    assert recorded_times.wide({"a::w[9]": 0.2}, short) == {*short[5:]}
+
+
 def test_every_planted_bug_is_found_in_a_plain_run():
     """No test of a checker is wide as a whole."""
     records = recorded_times.read()
