@@ -237,27 +237,29 @@ def test_a_chain_stays_on_its_stream_while_the_number_grows(growing, latch, mix)
     assert len({each._point[0] for each in chain}) == 1
 
 
-def test_a_stream_whose_work_has_ended_is_found_again(engine, latch, mix):
-    """It was known that all streams have work; then the work on one of them ended."""
-    x, *arrays = [array() for _ in range(STREAMS)]
-    ending = mix(x, x, np.int32(1), np.uint32(8))
-    for each in arrays:
-        hold(engine, latch, each)
-    (streams,) = [each for each in engine._issuer.devices.values() if not each.is_gone]
-    group = streams.compute
-    chosen = [group.choose() for _ in range(2)]
-    assert all(each.load for each in chosen)
-    at = ending._point[0]
-    ending.wait(PATIENCE_S)
-    assert group.choose() is at
+def test_a_stream_whose_work_has_ended_is_found_again(latch, mix):
+    """It was known that all of many streams have work; then the work on one of them ended."""
+    many = 3 * stream_group.COMPARED
+    with engine_behind(latch, streams=many) as engine:
+        x, *arrays = [array() for _ in range(many)]
+        ending = mix(x, x, np.int32(1), np.uint32(8))
+        for each in arrays:
+            mix(each, each, np.int32(1), np.uint32(8))
+        (streams,) = [each for each in engine._issuer.devices.values() if not each.is_gone]
+        group = streams.compute
+        chosen = [group.choose() for _ in range(2)]
+        assert all(each.load for each in chosen)
+        at = ending._point[0]
+        ending.wait(PATIENCE_S)
+        assert group.choose() is at
 
 
-def test_news_that_nobody_tells_are_missed(engine, latch, mix, monkeypatch):
+def test_news_that_nobody_tells_are_missed(latch, mix, monkeypatch):
     """A planted bug: an end replaces no news."""
     news = property(lambda group: None, lambda group, news: None)
     monkeypatch.setattr(stream_group.StreamGroup, "news", news, raising=False)
     with pytest.raises(AssertionError):
-        test_a_stream_whose_work_has_ended_is_found_again(engine, latch, mix)
+        test_a_stream_whose_work_has_ended_is_found_again(latch, mix)
 
 
 def test_streams_do_not_grow_without_need(engine, mix):
