@@ -118,58 +118,64 @@ class StreamGroup:
             timelines = timelines[busy:]
         for timeline in timelines:
             # `is_free`, inlined: each op that follows none needs it.
-            issued = timeline.issued
-            if (timeline.finished >= issued or timeline.reached >= issued) and not timeline.holder:
+            if (
+                timeline.finished >= timeline.issued or timeline.reached >= timeline.issued
+            ) and not timeline.holder:
                 if timeline.place:
                     self._busy = news, timeline.place
                 return timeline
         return self._one_more_or_shared(news)
 
     def _one_more_or_shared(self, news: object) -> Timeline:
-        """A new stream, if it is allowed and of use; else the least loaded stream without risk."""
-        count = len(self.timelines)
-        self._busy = news, count
-        if self.is_parallel:
-            if count >= self.allowed and self.allowed < self.most:
-                idle = self._asked_for_more(count)
-                if idle is not None:
-                    return idle
-            if count < self.allowed:
-                return self.add(self.fresh())
-        return self._shared(self._least())
-
-    def _asked_for_more(self, count: int) -> Timeline | None:
-        """All of `count` streams have work, as far as is known: ask the driver about one of them.
-        Allow twice as many if it has work; else return it. None while the last answer is
-        trusted."""
-        if self._contentment > 0:
-            self._contentment -= 1
-            return None
-        # Of the streams that were allowed last, the one that got work first.
-        asked = self.timelines[count // 2 if count > FIRST else 0]
-        if asked.ask():
-            self._contentment = CHOICES_PER_QUESTION
-            return asked
-        self.allowed = min(2 * self.allowed, self.most)
-        return None
-
-    def _least(self) -> Timeline | None:
-        """The least loaded stream without risk: of a few that take turns, or else of all."""
+        """A new stream, if it is allowed and of use; else the least loaded stream without risk: of
+        a few that take turns, or else of all."""
         timelines = self.timelines
-        if len(timelines) > COMPARED:
+        count = len(timelines)
+        self._busy = news, count
+        if count < self.most:
+            more = self._one_more(count)
+            if more is not None:
+                return more
+        if count > COMPARED:
             turn = self._turn
-            some = timelines[turn : turn + COMPARED]
+            timelines = timelines[turn : turn + COMPARED]
             turn += COMPARED
-            self._turn = 0 if turn >= len(timelines) else turn
-            least = _least_of(some)
-            if least is not None:
-                return least
-        return _least_of(timelines)
+            self._turn = turn if turn < count else 0
+        least, fewest = None, _ANY
+        for timeline in timelines:
+            # `is_at_risk` and `load`, inlined, without the last answer of the driver.
+            over = timeline.finished
+            load = timeline.issued - over
+            if load < fewest and timeline.risk <= over:
+                least, fewest = timeline, load
+        return self._without_risk() if least is None else least
 
-    def _shared(self, least: Timeline | None) -> Timeline:
-        """`least`; if all streams are at risk, a new one, or one that the driver calls idle."""
-        if least is not None:
-            return least
+    def _one_more(self, count: int) -> Timeline | None:
+        """A new stream beside `count`, which have work as far as is known; None if it would be of
+        no use.
+
+        Beyond the allowed number, ask the driver about one stream. If it has work, twice as many
+        are allowed. If it is idle, it is returned, and the answer is trusted for some choices."""
+        if not self.is_parallel:
+            return None
+        if count >= self.allowed:
+            if self._contentment > 0:
+                self._contentment -= 1
+                return None
+            # Of the streams that were allowed last, the one that got work first.
+            asked = self.timelines[count // 2 if count > FIRST else 0]
+            if asked.ask():
+                self._contentment = CHOICES_PER_QUESTION
+                return asked
+            self.allowed = min(2 * self.allowed, self.most)
+        return self.add(self.fresh())
+
+    def _without_risk(self) -> Timeline:
+        """The least loaded stream without risk; if all are at risk, a new one, or one that the
+        driver calls idle, or else the least loaded."""
+        calm = [timeline for timeline in self.timelines if not timeline.is_at_risk]
+        if calm:
+            return min(calm, key=_load)
         if len(self.timelines) < self.most:
             return self.add(self.fresh())
         return self._asked() or min(self.timelines, key=_load)
@@ -186,7 +192,7 @@ class StreamGroup:
         least = min(calm, key=_load, default=None)
         if least is not None and (least.is_free or not self.is_parallel or left <= 0):
             return least
-        return self.add(self.fresh()) if left > 0 else self._shared(None)
+        return self.add(self.fresh()) if left > 0 else self._without_risk()
 
     def fresh(self) -> Timeline:
         """One more stream, not yet visible to other threads."""
@@ -226,22 +232,6 @@ def may_be_held(op: Op) -> bool:
     """True if `op` is on a stream and may be held up there."""
     point = op._point if op.__class__ is DeviceOp else None
     return point is not None and point[0].is_at_risk
-
-
-def _least_of(timelines: Sequence[Timeline]) -> Timeline | None:
-    """The least loaded of these streams that is not at risk."""
-    least, fewest = None, _ANY
-    for timeline in timelines:
-        # `is_at_risk` and `load`, inlined.
-        over, reached = timeline.finished, timeline.reached
-        if reached > over:
-            over = reached
-        load = timeline.issued - over
-        if timeline.holder:
-            load += 1
-        if load < fewest and timeline.risk <= over:
-            least, fewest = timeline, load
-    return least
 
 
 def _load(timeline: Timeline) -> int:

@@ -256,7 +256,7 @@ def test_a_stream_whose_work_has_ended_is_found_again(latch, mix):
 
 def test_news_that_nobody_tells_are_missed(latch, mix, monkeypatch):
     """A planted bug: an end replaces no news."""
-    news = property(lambda group: None, lambda group, news: None)
+    news = property(lambda group: None, lambda group, news: vars(group).update(news=news))
     monkeypatch.setattr(stream_group.StreamGroup, "news", news, raising=False)
     with pytest.raises(AssertionError):
         test_a_stream_whose_work_has_ended_is_found_again(latch, mix)
