@@ -58,7 +58,7 @@ class Placed:
         self._is_real = device_clock_is_wall_clock()
         self._kernels: dict[int, cs.Kernel] = {}
         self._rounds_per_us: dict[int, float] = {}
-        self.commands = _commands(records)
+        self.commands = _placeable(records)
         for each in self.commands:
             for needed in each.needs:
                 if needed.event is None and not needed.is_host:
@@ -181,11 +181,20 @@ def _run_host(command: Command) -> None:
     command.is_over = True
 
 
-def _commands(records: Sequence[Record]) -> list[Command]:
+def commands(records: Sequence[Record]) -> list[Record]:
+    """The commands of devices, and the functions of the host that read or write what others do."""
+    used = {each.on for record in records for each in record.before}
+    return [
+        each
+        for each in records
+        if each.kind in COMMANDS or (each.kind == "host" and (each.before or each in used))
+    ]
+
+
+def _placeable(records: Sequence[Record]) -> list[Command]:
     """The commands and functions in push order; what reads needs what wrote."""
     made: dict[Record, Command] = {}
-    for record in records:
-        if record.kind in COMMANDS or record.kind == "host":
-            needs = [made[d.on] for d in record.before if d.hazard == "RAW" and d.on in made]
-            made[record] = Command(record, needs)
+    for record in commands(records):
+        needs = [made[d.on] for d in record.before if d.hazard == "RAW" and d.on in made]
+        made[record] = Command(record, needs)
     return list(made.values())
