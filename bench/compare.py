@@ -46,6 +46,7 @@ PROGRAMS: dict[str, list[str]] = {
     "bench_graph": [],
     "bench_profile": [],
     "bench_dags": [],
+    "bench_overlap": [],
     "bench_arrays": [],
     "bench_kvstore": [],
     "bench_data": [],

@@ -64,9 +64,10 @@ class Engine:
     for a second. With `max_in_flight`, a push waits while that many ops are unfinished.
     `trace=True` records when and where each op ran.
 
-    `streams` is the number of streams for kernels on each device; copies in, copies out, and the
-    ops of each priority have as many streams of their own, made at first need. A device op follows
-    its predecessors, or takes a free stream. If no stream is free, the op shares one, which
+    `streams` is the number of streams for kernels on each device, made at first need. By default it
+    follows the program: four, and up to 32 while ops find the others at work. Copies in, copies
+    out, and the ops of each priority have streams of their own. A device op follows its
+    predecessors, or takes a free stream. If no stream is free, the op shares one, which
     `statistics()` counts. It shares with kernels and copies; it shares with work that may be held
     up (users' functions, waits for foreign streams, and their successors) only as a last resort.
 
@@ -86,7 +87,7 @@ class Engine:
         workers: int | None = None,
         pools: Mapping[str, int] | None = None,
         max_in_flight: int | None = None,
-        streams: int = 4,
+        streams: int | None = None,
         trace: bool = False,
     ) -> None:
         chosen = mode if mode is not None else os.environ.get("CUDASYNC_ENGINE") or "async"

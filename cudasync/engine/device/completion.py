@@ -95,6 +95,8 @@ def advance(issuer: Issuer, timeline: Timeline, seq: int) -> None:
         timeline.tail = None
     if timeline.finished < seq:
         timeline.finished = seq
+        # A tuple of this call. After the store: who has this news sees it.
+        timeline.group.news = said
     if ledger.held:
         ledger.ended()
 

@@ -41,7 +41,12 @@ class Issuer:
     """Issues the device ops of one engine."""
 
     def __init__(
-        self, ledger: Ledger, on_device: Callable[[], None], *, streams: int, timing: bool
+        self,
+        ledger: Ledger,
+        on_device: Callable[[], None],
+        *,
+        streams: int | None,
+        timing: bool,
     ) -> None:
         self.ledger = ledger
         # The pool that issues ops with driver calls that may block; set by the engine.

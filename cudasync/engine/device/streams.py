@@ -44,7 +44,13 @@ class DeviceStreams:
     """The timelines and events of one device."""
 
     def __init__(
-        self, device: Device, token: object, *, streams: int, timing: bool, counters: Counters
+        self,
+        device: Device,
+        token: object,
+        *,
+        streams: int | None,
+        timing: bool,
+        counters: Counters,
     ) -> None:
         self.device = device
         # The `Life` of the device's context that the streams and events belong to.

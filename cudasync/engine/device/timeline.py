@@ -43,8 +43,13 @@ ISSUER: Final = "issuer"
 class Timeline:
     """One stream as a counter: issued work, finished work, and the work that precedes it."""
 
-    def __init__(self, streams: DeviceStreams, name: str, group: StreamGroup) -> None:
+    def __init__(
+        self, streams: DeviceStreams, name: str, group: StreamGroup, place: int = 0
+    ) -> None:
         self.streams = streams
+        # Its group, and at which place there it stands, or before: several threads may add streams.
+        self.group = group
+        self.place = place
         # Ops of this group may follow the last op here.
         self.followers = group.followers
         self.device = streams.device
@@ -141,6 +146,7 @@ class Timeline:
                     pool.unpin(event)
         # The last op here is over, or was by then.
         self.reached = max(self.reached, issued)
+        self.group.news = object()
         return not self.holder and self.reached >= self.issued
 
     def is_behind(self, timeline: Timeline, seq: int) -> bool:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from cudasync.engine.op import Op
 
 
-def refuse_sizes(pools: Mapping[str, int], streams: int, max_in_flight: int | None) -> None:
+def refuse_sizes(pools: Mapping[str, int], streams: int | None, max_in_flight: int | None) -> None:
     """Raise ValueError for an impossible size of an engine."""
     for name, size in pools.items():
         if size < 1:
             raise ValueError(f"worker pool {name!r} needs at least 1 worker, not {size}")
-    if streams < 1:
+    if streams is not None and streams < 1:
         raise ValueError(f"streams must be at least 1, not {streams}")
     if max_in_flight is not None and max_in_flight < 1:
         raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")

@@ -22,12 +22,15 @@ MODES = pytest.mark.parametrize(
 
 
 def work(engine):
-    """Make the engine call the driver: polls, waits, reads, allocations and frees."""
+    """Make the engine call the driver: polls, waits, reads, allocations, frees and streams."""
     kernel = cs.Module.from_file(KERNELS).kernel("mix")[1, 8]
     with cs.use(engine):
         x, y = cs.array(np.arange(8, dtype=np.int32)), cs.zeros(8, np.int32)
         for _ in range(2 * POLL_EVERY):
             kernel(y, x, np.int32(2), np.uint32(8))
+        # The engine asks whether more streams are of use, and makes some.
+        for each in [cs.zeros(8, np.int32) for _ in range(12)]:
+            kernel(each, x, np.int32(2), np.uint32(8))
         engine.push(lambda: None, reads=[y]).wait()
         assert cs.copy(x, y).done() in (True, False)
         assert x.numpy().tolist() == y.numpy().tolist()

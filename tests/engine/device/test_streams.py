@@ -1,7 +1,11 @@
-"""Which stream an op gets: while a stream is free, an op is behind none that it does not need."""
+"""Which stream an op gets: while a stream is free, an op is behind none that it does not need.
+
+And how many streams there are: as many as independent ops keep busy.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +17,7 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync.engine.device import stream_group
+from cudasync.engine.device.timeline import Timeline
 from cudasync.testing import Latch
 
 PATIENCE_S = 20.0
@@ -168,6 +173,95 @@ def test_what_shares_a_stream_is_counted(engine, latch, mix):
     assert shared() == first + 2
 
 
+@pytest.fixture
+def growing(latch):
+    """An engine whose number of streams follows the program."""
+    with engine_behind(latch) as engine:
+        yield engine
+
+
+def streams_of(engine):
+    (streams,) = [each for each in engine._issuer.devices.values() if not each.is_gone]
+    return streams.compute.timelines
+
+
+@pytest.mark.parametrize(
+    "count", [stream_group.FIRST + 1, 3 * stream_group.FIRST, stream_group.MOST]
+)
+def test_independent_work_that_lasts_has_a_stream_for_each(growing, latch, count):
+    arrays = [array() for _ in range(count)]
+    shared = growing.statistics().streams_shared
+    held = [hold(growing, latch, x) for x in arrays]
+    assert len({each._point[0] for each in held}) == count
+    assert growing.statistics().streams_shared == shared
+
+
+def test_independent_kernels_have_a_stream_for_each(growing, mix):
+    """Kernels that wait for nothing; the device has not begun when the next is launched."""
+    arrays = [array() for _ in range(3 * stream_group.FIRST)]
+    ops = [mix(x, x, np.int32(1), np.uint32(8)) for x in arrays]
+    assert len({each._point[0] for each in ops}) == len(ops)
+
+
+def test_more_work_than_a_device_has_queues_shares_the_streams(growing, latch, mix):
+    many = 2 * stream_group.MOST
+    arrays = [array() for _ in range(many)]
+    ops = [mix(x, x, np.int32(1), np.uint32(8)) for x in arrays]
+    assert len(streams_of(growing)) == stream_group.MOST
+    counts = Counter(each._point[0] for each in ops if each._point is not None)
+    assert max(counts.values()) <= 3
+    growing.waitall(PATIENCE_S)
+
+
+def test_a_given_number_of_streams_is_not_exceeded(engine, latch):
+    arrays = [array() for _ in range(4 * STREAMS)]
+    held = [hold(engine, latch, x) for x in arrays]
+    assert len({each._point[0] for each in held}) == STREAMS
+
+
+def test_kernels_that_end_as_fast_as_they_are_launched_need_no_more_streams(growing, mix):
+    """The engine does not know that they are over until it asks the driver."""
+    arrays = [array() for _ in range(4 * stream_group.FIRST)]
+    for x in arrays:
+        mix(x, x, np.int32(1), np.uint32(8))
+        cs.Device(0).synchronize()
+    assert len(streams_of(growing)) == stream_group.FIRST
+
+
+def test_a_chain_stays_on_its_stream_while_the_number_grows(growing, latch, mix):
+    x, *arrays = [array() for _ in range(1 + 3 * stream_group.FIRST)]
+    chain = []
+    for each in arrays:
+        chain.append(mix(x, x, np.int32(1), np.uint32(8)))
+        hold(growing, latch, each)
+    assert len({each._point[0] for each in chain}) == 1
+
+
+def test_a_stream_whose_work_has_ended_is_found_again(latch, mix):
+    """It was known that all of many streams have work; then the work on one of them ended."""
+    many = 3 * stream_group.COMPARED
+    with engine_behind(latch, streams=many) as engine:
+        x, *arrays = [array() for _ in range(many)]
+        ending = mix(x, x, np.int32(1), np.uint32(8))
+        for each in arrays:
+            mix(each, each, np.int32(1), np.uint32(8))
+        (streams,) = [each for each in engine._issuer.devices.values() if not each.is_gone]
+        group = streams.compute
+        chosen = [group.choose() for _ in range(2)]
+        assert all(each.load for each in chosen)
+        at = ending._point[0]
+        ending.wait(PATIENCE_S)
+        assert group.choose() is at
+
+
+def test_news_that_nobody_tells_are_missed(latch, mix, monkeypatch):
+    """A planted bug: an end replaces no news."""
+    news = property(lambda group: None, lambda group, news: vars(group).update(news=news))
+    monkeypatch.setattr(stream_group.StreamGroup, "news", news, raising=False)
+    with pytest.raises(AssertionError):
+        test_a_stream_whose_work_has_ended_is_found_again(latch, mix)
+
+
 def test_streams_do_not_grow_without_need(engine, mix):
     x = array()
     for _ in range(50):
@@ -184,17 +278,20 @@ def test_streams_do_not_grow_without_need(engine, mix):
 class Program:
     """Blocked writes of some arrays, and ops on these and on other arrays."""
 
-    def __init__(self, holds, ops):
-        self.holds, self.ops = holds, ops
+    def __init__(self, streams, holds, ops):
+        self.streams, self.ops = streams, ops
+        self.holds = holds if streams is None else min(holds, streams - 1)
 
     def __repr__(self):
-        return f"Program({self.holds}, {self.ops})"
+        return f"Program({self.streams}, {self.holds}, {self.ops})"
 
 
-# The number of blocked arrays, below the number of streams; then ops on two of six arrays each.
+# The number of streams, None for a growing one; of blocked arrays, below it; then ops on two of six
+# arrays each.
 programs = st.builds(
     Program,
-    st.integers(1, STREAMS - 1),
+    st.sampled_from([2, STREAMS, STREAMS, 5, None, None]),
+    st.integers(1, 5),
     st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 5)), max_size=25),
 )
 
@@ -202,7 +299,7 @@ programs = st.builds(
 @given(programs)
 def test_in_any_program_what_does_not_depend_on_what_is_held_runs(program):
     mix = cs.Module.from_file(KERNELS).kernel("mix")[1, 8]
-    with Latch(cs.Device(0)) as latch, cs.Engine(streams=STREAMS) as engine:
+    with Latch(cs.Device(0)) as latch, cs.Engine(streams=program.streams) as engine:
         arrays = [array() for _ in range(6)]
         tainted = set(range(program.holds))
         for each in tainted:
@@ -224,6 +321,20 @@ def test_in_any_program_what_does_not_depend_on_what_is_held_runs(program):
             else:
                 op.wait(PATIENCE_S)
         latch.release()
+
+
+def test_a_growing_number_that_nobody_measures_is_found(growing, latch, mix, monkeypatch):
+    """A planted bug: the driver is taken to say that streams are at work."""
+    monkeypatch.setattr(Timeline, "ask", lambda timeline: False)
+    with pytest.raises(AssertionError):
+        test_kernels_that_end_as_fast_as_they_are_launched_need_no_more_streams(growing, mix)
+
+
+def test_a_number_that_does_not_grow_is_found(growing, latch, monkeypatch):
+    """A planted bug: the driver is taken to say that streams are idle."""
+    monkeypatch.setattr(Timeline, "ask", lambda timeline: True)
+    with pytest.raises(AssertionError):
+        test_independent_work_that_lasts_has_a_stream_for_each(growing, latch, 8)
 
 
 def test_an_engine_that_goes_behind_what_may_be_held_is_found(engine, latch, mix, monkeypatch):

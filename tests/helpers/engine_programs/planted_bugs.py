@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import cudasync as cs
+from cudasync.array.copies import copy as copies
 from cudasync.array.elementwise import plan
 from cudasync.array.host import plan as host_plan
 from cudasync.array.steps import on_host, step
@@ -19,6 +20,7 @@ from cudasync.driver.kernels.launch_sequences import LaunchSequence
 from cudasync.engine.batch import host
 from cudasync.engine.batch.union import Union
 from cudasync.engine.device import completion, device_push, in_doubt, issue, stream_affinity
+from cudasync.engine.device.stream_group import StreamGroup
 from cudasync.engine.device.timeline import Timeline
 from cudasync.engine.hazards.byte_ranges import Cover
 from cudasync.engine.hazards.history import History
@@ -147,6 +149,20 @@ def _short_op_without(word: str) -> Callable[..., cs.Op]:
     return forget
 
 
+def _behind_all(group: StreamGroup) -> Timeline:
+    """A new stream whose clock says that it waits for all that is under way."""
+    made = _fresh(group)
+    made.clock = {each: each.issued for each in group.streams.timelines}
+    return made
+
+
+def _unread(target, source, written, read, whole, priority) -> cs.Op:
+    """The host's part of a copy through pinned memory, which names another array as read."""
+    return _on_copier(target, source, written, np.empty_like(read), whole, priority)
+
+
+_on_copier = copies._on_copier
+_fresh = StreamGroup.fresh
 _add = Union.add
 _find = histories.find
 _DOOR = (cs.Engine, "push", _slowly)
@@ -166,6 +182,8 @@ _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
         (stream_affinity, "_is_behind", lambda timeline, before: True),
         (device_push, "beside", lambda point, before, group: group.choose(before)),
     ),
+    "a new stream is taken to be behind all streams": ((StreamGroup, "fresh", _behind_all),),
+    "pinned memory is read before the copy there": ((copies, "_on_copier", _unread),),
     "a batch is taken for its first step": ((Union, "add", _first_of_all),),
     "a batch needs what it writes itself": (
         (Cover, "without", lambda self, region: [Region(*region)]),

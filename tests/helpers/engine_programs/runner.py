@@ -64,7 +64,7 @@ _STEPS = [(x, y, x) for x in (1, None) for y in (1, None, 0)]
 def open_engine(setting: Setting, *, trace: bool = False) -> cs.Engine:
     engine = cs.Engine(
         "serial" if setting.serial else "async",
-        streams=setting.streams,
+        streams=setting.streams or None,
         workers=setting.workers,
         pools={"io": setting.io},
         max_in_flight=setting.limit or None,
@@ -72,6 +72,10 @@ def open_engine(setting: Setting, *, trace: bool = False) -> cs.Engine:
     )
     if not setting.at_once:
         engine._most_at_once = -1
+    if not setting.streams and not setting.serial:
+        # Short programs keep few streams busy: the number grows from one.
+        for ordinal in range(cs.device_count()):
+            engine._issuer.streams_of(cs.Device(ordinal)).compute.allowed = 1
     return engine
 
 

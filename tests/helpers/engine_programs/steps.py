@@ -356,6 +356,7 @@ class Program:
 class Setting:
     """The engine that a program runs on."""
 
+    # 0: a growing number.
     streams: int = 3
     workers: int = 2
     io: int = 1

@@ -345,10 +345,11 @@ def _body(room: Room, body: list[Push], chains: list[tuple[Batch, int]]) -> Prog
 
 
 def settings(limits: st.SearchStrategy[int] | None = None) -> st.SearchStrategy[Setting]:
-    """Engines with 1 to 8 streams, few workers, and limits from none to the tightest."""
+    """Engines with 1 to 8 streams or a growing number, few workers, and limits from none to the
+    tightest."""
     return st.builds(
         Setting,
-        streams=st.integers(1, 8),
+        streams=st.sampled_from([0, 0, 0, *range(1, 9)]),
         workers=st.integers(1, 3),
         io=st.integers(1, 2),
         limit=st.sampled_from([0, 0, 0, 1, 2, 3, 6]) if limits is None else limits,
