@@ -82,7 +82,7 @@ def test_a_sum_that_is_planned_anew_each_time_is_found(engine, monkeypatch):
 def test_an_eager_sum_is_one_launch_and_at_most_one_event(engine):
     _, eager = calls_of_both()
     # The sums are independent: until many blocks are there, a result has one of its own.
-    for _ in range(40):
+    for _ in range(80):
         eager()
     cs.waitall(PATIENCE_S)
     with counted_calls() as calls:

@@ -91,7 +91,7 @@ def test_a_block_that_dies_in_a_cycle_of_garbage_is_not_freed_under_its_next_use
 
 
 def test_idle_blocks_are_bounded_and_can_be_let_go():
-    kept_bytes = cs.Device(0).memory().total_bytes // 64
+    kept_bytes = cs.Device(0).memory().total_bytes // 16
     x = xp.ones(kept_bytes // 8)
     made = [x + n for n in range(4)]
     del made

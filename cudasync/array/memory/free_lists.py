@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 # device, and never more than that one.
 _LEAST_SHARE = 1 / 64
 _MOST_SHARE = 1 / 4
-# So many blocks of a size may be idle before an op waits for one, or as many as were in use at
-# once. Independent work on four streams has some for each; more would only leave the caches.
-_LEAST_BLOCKS = 16
+# So many blocks of a size there may be before an op waits for one, or twice as many as were in use
+# at once: some for each stream. Of large blocks there are fewer, since the caches of a device hold
+# no more.
+_BLOCKS, _LEAST_BLOCKS, _CACHED_BYTES = 64, 16, 32 << 20
 # Idle blocks are kept up to this share of the device for each size, but always one, and for this
 # many sizes.
-_KEPT_SHARE = 1 / 64
+_KEPT_SHARE = 1 / 16
 _MOST_KEPT = 64
 MOST_SIZES = 32
 # After so many waits a budget that was halved is doubled.
@@ -68,14 +69,15 @@ class Budget:
         return int(self._share * min(wanted, _MOST_SHARE * total))
 
     def has_room_for(self, home: Size) -> bool:
-        """True if another block of this size may be made, though some are idle."""
+        """True if another block of this size may be made, though some are idle. The caller has one
+        of these in its hand."""
         size_bytes, many = home.size_bytes, len(home.in_use)
         home.most_in_use = max(home.most_in_use, many)
         held = holdings_of(self._device).tally.now
         idle = self._pool.idle_bytes
         self._needed_bytes = max(self._needed_bytes, held - idle)
         return (
-            len(home.idle) < max(_LEAST_BLOCKS, home.most_in_use)
+            many + len(home.idle) + 1 < max(home.enough, 2 * home.most_in_use)
             and idle + size_bytes <= self.limit_bytes
             and held + size_bytes <= self._total_bytes // 2
         )
@@ -120,11 +122,14 @@ class Size:
     revive memory that is about to be freed.
     """
 
-    __slots__ = ("budget", "idle", "in_use", "most_in_use", "size_bytes")
+    __slots__ = ("budget", "enough", "idle", "in_use", "most_in_use", "size_bytes")
 
     def __init__(self, size_bytes: int, budget: Budget) -> None:
         self.size_bytes = size_bytes
         self.budget = budget
+        # With so many blocks an op waits rather than that another one is made.
+        enough = max(_LEAST_BLOCKS, min(_BLOCKS, _CACHED_BYTES // size_bytes))
+        self.enough = min(enough, budget.most_kept(size_bytes))
         # As far as anyone looked.
         self.most_in_use = 0
         # Beyond this many idle blocks, the oldest is freed.

@@ -8,9 +8,10 @@ the second writes where the first has just read. So a result takes, in this orde
   turn) or one of the latest blocks, if its users are over or come before the new op anyway: they
   lie before the last writer of one of its inputs, on that writer's stream or on one that this
   stream waited for. In a chain this is its own memory, which is still in the caches;
-- the oldest block, if its users are over;
+- the oldest block, if its users are known to be over;
 - fresh memory, while the budget lasts;
-- the oldest block, though its users are not over: the op waits, which is counted.
+- the oldest block. The driver is asked about its users now, not before: a question takes longer
+  than all of this. If they are not over, the op waits, which is counted.
 
 All of this is a guess, and no order depends on it: the engine's map has the history of the bytes.
 It may lag behind a push of another thread; then an op waits that need not have.
@@ -33,9 +34,8 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.history import History
     from cudasync.engine.hazards.interval_map import IntervalMap, Region
 
-# So many of the latest blocks are looked at, and for so many the driver is asked: where the host is
-# slower than the device, a loop takes the same memory in each turn.
-_LOOK, _ASK = 4, 2
+# So many of the latest blocks are looked at.
+_LOOK = 4
 
 
 def is_in_use(region: Region) -> bool:
@@ -65,11 +65,7 @@ def instead(home: Size, latest: Allocation, inputs: Sequence[Any]) -> Allocation
     aside = [latest]
     while found is None:
         users = _users(aside[-1].region)
-        if (
-            (before and _comes_before(users, before))
-            or not users
-            or (len(aside) <= _ASK and all(map(_is_over, users)))
-        ):
+        if not users or (before and _comes_before(users, before)):
             found = aside.pop()
         elif len(aside) == _LOOK:
             break
@@ -88,12 +84,14 @@ def instead(home: Size, latest: Allocation, inputs: Sequence[Any]) -> Allocation
     except IndexError:
         # Another thread took them all.
         return None
-    if all(map(_is_over, _users(oldest.region))):
+    users = _users(oldest.region)
+    if not users:
         return oldest
     if home.budget.has_room_for(home):
         idle.appendleft(oldest)
         return None
-    home.budget.note_wait()
+    if not all(map(_is_over, users)):
+        home.budget.note_wait()
     return oldest
 
 
@@ -114,7 +112,7 @@ def _users(region: Region) -> list[Op]:
         found += each.readers
         if each.writer is not None:
             found.append(each.writer)
-    return [each for each in found if not each.finished]
+    return [each for each in found if not _is_known_to_be_over(each)]
 
 
 def _last_writers(inputs: Sequence[Any]) -> list[Point]:
@@ -151,12 +149,18 @@ def _comes_before(users: list[Op], points: list[Point]) -> bool:
     return True
 
 
-def _is_over(op: Op) -> bool:
-    """True if the op is over by now; asks the driver at most once."""
+def _is_known_to_be_over(op: Op) -> bool:
     if op.finished:
         return True
     point = op._point
     if point is None:
+        # Not issued, or over a moment ago.
         return op.finished
     timeline, seq = point[0], point[1]
-    return timeline.finished >= seq or timeline.reached >= seq or timeline.ask()
+    return timeline.finished >= seq or timeline.reached >= seq
+
+
+def _is_over(op: Op) -> bool:
+    """True if the op is over by now; asks the driver at most once, about all work of the stream."""
+    point = op._point
+    return _is_known_to_be_over(op) or (point is not None and point[0].ask())

@@ -78,7 +78,7 @@ def test_what_waits_for_its_last_use_is_pending(before):
 def test_the_peak_stays_and_the_steady_state_allocates_nothing(before):
     x = cs.zeros(KIB, np.float32)
     # The sums are independent: until many blocks are there, a result has one of its own.
-    for _ in range(40):
+    for _ in range(80):
         y = x + x
     then = cs.memory_stats(0)
     with counted_calls() as calls:

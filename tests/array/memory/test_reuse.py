@@ -109,7 +109,7 @@ def test_dropping_results_adds_no_order(program):
 PLANTED = {
     "any idle block is taken": (pool, "is_in_use", lambda _: False),
     "all comes before": (reuse, "_comes_before", lambda *_: True),
-    "all is over": (reuse, "_is_over", lambda _: True),
+    "all is over": (reuse, "_is_known_to_be_over", lambda _: True),
 }
 
 
@@ -183,7 +183,7 @@ def test_memory_is_flat_however_long_independent_work_goes_on():
     for _ in range(1000):
         _ = (x + 1) * 2
     now = cs.memory_stats(0)
-    assert now.allocation_count - then.allocation_count <= free_lists._LEAST_BLOCKS + 3
+    assert now.allocation_count - then.allocation_count <= free_lists._BLOCKS + 3
     assert now.cached_bytes <= now.cache_limit_bytes
 
 
@@ -205,9 +205,9 @@ def held_up(count):
 
 def test_an_op_waits_for_memory_once_the_budget_is_used():
     assert held_up(10) == 0
-    assert held_up(60) > 0
+    assert held_up(100) > 0
     stats = cs.memory_stats(0)
-    assert f"{stats.waiting_reuses} waits for memory in use" in str(stats)
+    assert f"{stats.waiting_reuses:,} waits for memory in use" in str(stats)
     assert f"{stats.cache_limit_bytes:,}" in str(stats)
 
 
@@ -219,14 +219,15 @@ def test_the_budget_shrinks_when_the_cache_is_emptied_and_grows_when_ops_wait():
     for _ in range(20):
         cs.empty_cache(0)
     assert held_up(5) > 0
-    for _ in range(100):
+    for _ in range(150):
         held_up(100)
     assert cs.memory_stats(0).cache_limit_bytes == full
 
 
 def test_results_have_memory_of_their_own_in_at_most_half_of_the_device(monkeypatch):
     total = cs.Device(0).memory().total_bytes
-    monkeypatch.setattr(free_lists, "_LEAST_SHARE", 1.0)
+    for share in ("_LEAST_SHARE", "_MOST_SHARE", "_KEPT_SHARE"):
+        monkeypatch.setattr(free_lists, share, 1.0)
     home = free_lists.size_among(free_lists.pool_of(cs.Device(0)), total // 5)
     assert home.budget.has_room_for(home)
     held = cs.empty(total // 5 * 2, np.uint8)
