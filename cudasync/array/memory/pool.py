@@ -92,19 +92,18 @@ class Source:
         if home is None:
             home = size_among(self._pool, self._size_bytes)
         idle, before = home.idle, self._before
+        # So a loop takes the same memory in each turn, or in every other one.
+        taken = before[0]()
         try:
-            # So a loop takes the same memory in each turn, or in every other one.
-            taken = before[0]()
-            if taken in idle:
+            if taken is not None and taken in idle:
                 idle.remove(taken)
             else:
                 taken = idle.pop()
+            if is_in_use(taken.region):
+                taken = instead(home, taken, inputs)
         except (IndexError, ValueError):
             # There is none, or another thread was quicker.
             taken = None
-        else:
-            if is_in_use(taken.region):
-                taken = instead(home, taken, inputs)
         if taken is None:
             taken = Allocation(engine(), self._device, self._size_bytes)
         elif HANDING_ON:
