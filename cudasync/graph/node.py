@@ -54,6 +54,7 @@ class Node:
         "name",
         "pool",
         "priority",
+        "record",
         "steps",
         "stream",
         "transfer",
@@ -115,6 +116,8 @@ class Node:
         self.joined: tuple[Node, ...] = ()
         # Its number on its device, from the pass over streams: the first has the critical path.
         self.stream = 0
+        # For a block: what passes do to it, for the report: see `passes`.
+        self.record: Any = None
         self._accesses = self._said = accesses
         self._code, self._at = where
         # Arrays and other objects that must live as long as the node.
@@ -139,6 +142,13 @@ class Node:
             or (self.transfer is not None and self.transfer.is_for_calls)
             or any(r.__class__ is Everywhere for r in only_read + updated)
         )
+
+    @property
+    def is_exact(self) -> bool:
+        """True if it overwrites all bytes that it declares to: no old value is left."""
+        if self.expression is not None or self.transfer is not None:
+            return True
+        return self.launch is not None and self.launch.kernel.module.is_generated
 
     @property
     def can_be_aimed(self) -> bool:
@@ -205,6 +215,7 @@ class Node:
         made.joined = self.joined
         made.anywhere = self.anywhere
         made.stream = self.stream
+        made.record = self.record
         made.is_uncapturable = self.is_uncapturable
         made._said = self._said
         return made
@@ -246,7 +257,7 @@ class Node:
         made = self.at(self.index)
         made.name, made.kind, made.device = "move", OpKind.DTOD, device
         made.kernel, made.is_blocking, made.pool = "", False, "compute"
-        made.launch = made.expression = made.control = None
+        made.launch = made.expression = made.control = made.record = None
         made.steps = made.anywhere = ()
         return made.transferring(transfer)
 
@@ -300,6 +311,12 @@ class Node:
         """The same block, as work of a device on which everything inside runs."""
         made = self.at(self.index)
         made.device, made.priority, made.kind = device, priority, OpKind.KERNEL
+        return made
+
+    def on_engine(self, control: Control) -> Node:
+        """The same block with these programs, as work of the engine."""
+        made = self.controlling(control)
+        made.device, made.priority, made.kind = None, 0, OpKind.HOST
         return made
 
     def widen(self, control: Control) -> None:

@@ -11,6 +11,7 @@ from helpers.graphs.control_programs import (
     Do,
     control_differences,
     control_programs,
+    is_defined,
     rebound_control_differences,
 )
 from hypothesis import Phase, given
@@ -22,6 +23,8 @@ from cudasync.engine.hazards.damage import Damage
 from cudasync.graph.control import Cond, Repeat, WhileLoop, accesses, execution
 from cudasync.graph.control.execution import Run
 from cudasync.graph.control.flag import Flag
+from cudasync.graph.passes import PASSES, fusion
+from cudasync.graph.passes.liveness import Live, Liveness
 
 # With conditional nodes of the driver, and with the engine alone.
 ways = st.sampled_from([(), ("conditionals",)])
@@ -48,6 +51,21 @@ def test_blocks_work_on_the_arrays_that_are_their_arguments(program, setting, or
 @given(control_programs(), settings(), st.lists(st.integers(0, 1), min_size=10, max_size=10), ways)
 @hypothesis_settings(max_examples=max(5, hypothesis_settings.default.max_examples // 3))
 def test_ten_launches_with_updates_in_between_are_ten_runs(program, setting, order, without):
+    assert not rebound_control_differences(program, setting, order, without)
+
+
+# Arrays that blocks make: temporaries of a round, and values for later rounds, nodes and launches.
+making = control_programs(makes=True).filter(is_defined)
+some_passes = st.sets(st.sampled_from(sorted(PASSES))).map(tuple)
+
+
+@given(making, settings(), st.integers(1, 3), ways | some_passes)
+def test_arrays_that_blocks_make_are_pythons(program, setting, times, without):
+    assert not control_differences(program, setting, times, without=without)
+
+
+@given(making, settings(), turns, ways)
+def test_arrays_that_blocks_make_of_their_arguments_are_pythons(program, setting, order, without):
     assert not rebound_control_differences(program, setting, order, without)
 
 
@@ -109,6 +127,76 @@ def _no_doubt(self, flag):
 
 def _exits(error):
     return not isinstance(error, Exception)
+
+
+def _forgets_the_next_round(self, control, live):
+    """The planted bug: nobody but the nodes behind a block reads what its body leaves."""
+    before, _ = BEFORE_BLOCK(self, control, live)
+    return before, live
+
+
+def _forgets_nodes_behind(self, control, live):
+    """The planted bug: nobody but the next round reads what a body leaves."""
+    before, _ = BEFORE_BLOCK(self, control, live)
+    return before, BEFORE_BLOCK(self, control, 0)[1]
+
+
+def _forgets_blocks(self, control, live):
+    """The planted bug: nothing inside of a block reads what is left before it."""
+    return live, BEFORE_BLOCK(self, control, live)[1]
+
+
+def _forgets_the_next_launch(self, nodes):
+    return Live(self._cuts, 0)
+
+
+def _overwrites_by_chance(self, control, live):
+    """The planted bug: a block that may run ends the life of what it overwrites."""
+    before, end = BEFORE_BLOCK(self, control, live)
+    return (before, end) if control.name == "repeat" else (BEFORE_BLOCK(self, control, 0)[0], end)
+
+
+def _takes_over(self, inner, node):
+    """The planted bug: fusion inside of a block takes in what others read, too."""
+    made = self.expressions[inner]
+    return made is not None and made.is_temporary and inner.device is node.device
+
+
+BEFORE_BLOCK = Liveness._before_block
+PLANTED_IN_PASSES = {
+    "all temporaries of a body are its own": (Live, "meets", lambda self, region: False),
+    "no value is for the next round": (Liveness, "_before_block", _forgets_the_next_round),
+    "no value is for nodes behind a block": (Liveness, "_before_block", _forgets_nodes_behind),
+    "no value is for a block": (Liveness, "_before_block", _forgets_blocks),
+    "no value is for the next launch": (Liveness, "behind_launch", _forgets_the_next_launch),
+    "what may be overwritten is dead": (Liveness, "_before_block", _overwrites_by_chance),
+    "fusion takes in what others read": (fusion._Program, "_is_nodes_own", _takes_over),
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("bug", PLANTED_IN_PASSES)
+def test_a_planted_bug_in_passes_is_found(bug, monkeypatch):
+    monkeypatch.setattr(*PLANTED_IN_PASSES[bug])
+    # What a later round may read, a later launch may read, too. One launch shows the round alone.
+    is_of_rounds = bug == "no value is for the next round"
+    if is_of_rounds:
+        monkeypatch.setattr(Liveness, "behind_launch", _forgets_the_next_launch)
+
+    @hypothesis_settings(
+        max_examples=2000,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+    )
+    @given(control_programs(names=ON_DEVICE, makes=True).filter(is_defined))
+    def search(program):
+        assert not control_differences(program, Setting(), 1 if is_of_rounds else 2)
+
+    with pytest.raises(AssertionError):
+        search()
 
 
 PLANTED = {
