@@ -55,6 +55,7 @@ class Node:
         "pool",
         "priority",
         "record",
+        "rounds",
         "steps",
         "stream",
         "transfer",
@@ -118,6 +119,8 @@ class Node:
         self.stream = 0
         # For a block: what passes do to it, for the report: see `passes`.
         self.record: Any = None
+        # The rounds of blocks that it was written out for, for messages: see `passes/unroll`.
+        self.rounds = ""
         self._accesses = self._said = accesses
         self._code, self._at = where
         # Arrays and other objects that must live as long as the node.
@@ -177,6 +180,12 @@ class Node:
         """ "file:line" where it was recorded."""
         return site_of(self._code, self._at)
 
+    @property
+    def described(self) -> str:
+        """What messages say of it."""
+        said = f"node {self.index} ({self.name}), recorded at {self.push_site}"
+        return f"{self.rounds}, {said}" if self.rounds else said
+
     def _not_yet(self, *_: object, **__: object) -> NoReturn:
         """Raises RecordingError: nothing has run while a program is recorded."""
         frame = push_site()
@@ -216,6 +225,7 @@ class Node:
         made.anywhere = self.anywhere
         made.stream = self.stream
         made.record = self.record
+        made.rounds = self.rounds
         made.is_uncapturable = self.is_uncapturable
         made._said = self._said
         return made
@@ -307,6 +317,12 @@ class Node:
         made._accesses = made._said = control.accesses()
         return made
 
+    def in_round(self, said: str) -> Node:
+        """The same step for one round of a block around it."""
+        made = self.at(self.index)
+        made.rounds = f"{said}, {self.rounds}" if self.rounds else said
+        return made
+
     def on_device(self, device: Device, priority: int) -> Node:
         """The same block, as work of a device on which everything inside runs."""
         made = self.at(self.index)
@@ -346,10 +362,11 @@ class NodeSite(NamedTuple):
     name: str
     code: CodeType
     at: int
+    rounds: str
 
     @classmethod
     def of(cls, node: Node) -> NodeSite:
-        return cls(node.index, node.kernel, node.name, node._code, node._at)
+        return cls(node.index, node.kernel, node.name, node._code, node._at, node.rounds)
 
     @property
     def push_site(self) -> str:
@@ -357,7 +374,8 @@ class NodeSite(NamedTuple):
         return site_of(self.code, self.at)
 
     def __str__(self) -> str:
-        return f"node {self.number} ({self.kernel or self.name}), recorded at {self.push_site}"
+        said = f"node {self.number} ({self.kernel or self.name}), recorded at {self.push_site}"
+        return f"{self.rounds}, {said}" if self.rounds else said
 
 
 def _call_all(steps: Sequence[Node]) -> None:

@@ -39,13 +39,14 @@ class Undecided(Exception):
 class Run:
     """The rounds of a block, and their failures."""
 
-    def __init__(self, engine: Any, damage: Damage) -> None:
+    def __init__(self, engine: Any, damage: Damage, rounds: str) -> None:
         self._engine = engine
         self.damage = damage
         # The first step's exception, and the step and round that it came from.
         self.error: BaseException | None = None
         self.said = ""
-        self._rounds: list[str] = []
+        # The rounds that are running, the outermost first.
+        self._rounds = [rounds] if rounds else []
         # The target for copies of devices' flags; made when it is needed.
         self._word: PinnedBuffer | None = None
 
@@ -56,7 +57,7 @@ class Run:
         rounds.append("")
         try:
             for number, body in enumerate(control.turns(partial(self._ask, control.flag))):
-                rounds[-1] = f"round {number} of {control.name}" if control.is_loop else "cond"
+                rounds[-1] = control.said_of(number)
                 for each in work.bodies[body]:
                     self._step(each)
         except Undecided:
@@ -134,7 +135,7 @@ class Run:
     def _note(self, error: BaseException, node: Node, step: str = "") -> None:
         if self.error is None:
             self.error = error
-            step = step or f"node {node.index} ({node.name}), recorded at {node.push_site}"
+            step = step or node.described
             self.said = ", ".join([*self._rounds, step])
 
     def _ask(self, flag: Flag) -> bool:

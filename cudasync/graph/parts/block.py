@@ -36,10 +36,12 @@ class Work:
     control: Control
     accesses: Accesses
     bodies: Sequence[Sequence[Part]]
+    # The round of a block around it that it was written out for.
+    rounds: str
 
     def run(self, op: Any) -> None:
         """Run the block. Raises the first failed step's exception."""
-        run = Run(op._engine, Damage())
+        run = Run(op._engine, Damage(), self.rounds)
         try:
             run.block(self)
         finally:
@@ -54,7 +56,7 @@ class Work:
         """Run the steps that need none of the data that failed before this op."""
         damage = Damage.before(origins_of(op))
         tell(damage, op, self.accesses)
-        run = Run(op._engine, damage)
+        run = Run(op._engine, damage, self.rounds)
         try:
             run.block(self)
         finally:
@@ -78,7 +80,7 @@ class BlockPart:
         self.accesses, self.over = followed(node.hazards, node.name)
         self.name = node.name
         # None once it is closed.
-        self._work: Work | None = Work(node.control, self.accesses, bodies)
+        self._work: Work | None = Work(node.control, self.accesses, bodies, node.rounds)
 
     @property
     def work(self) -> Work:

@@ -24,6 +24,7 @@ from cudasync.graph.passes import (
     reductions,
     streams,
     transitive_reduction,
+    unroll,
 )
 from cudasync.graph.statistics import figures
 
@@ -32,15 +33,17 @@ if TYPE_CHECKING:
 
     from cudasync.graph.node import Node
 
-# In this order: nodes that `dead` drops need no fusion, and edges are reduced last.
+# In this order: nodes that `dead` drops need no fusion; rounds that are written out share the
+# memory of their temporaries; edges are reduced last.
 PASSES = {
     "dead": dead_results.run,
     "fusion": fusion.run,
     "reductions": reductions.run,
     "placement": placement.run,
     "copies": copies.run,
-    "host": host.run,
     "memory": memory.run,
+    "unroll": unroll.run,
+    "host": host.run,
     "conditionals": conditionals.run,
     "edges": transitive_reduction.run,
     "streams": streams.run,

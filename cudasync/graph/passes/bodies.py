@@ -7,7 +7,7 @@ overlap, and nothing that touches the memory of a block runs beside it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,9 @@ class Record:
     said: str
     # For each body its figures before all passes, and what passes did to it.
     before: list[Figures]
-    changes: list[list[str]] = field(default_factory=list)
+    changes: list[list[str]]
+    # Those of the nodes that stand in its place, once there is no block.
+    after: list[Figures] | None = None
 
 
 def recorded(nodes: Sequence[Node]) -> tuple[Sequence[Node], list[Record]]:
@@ -137,12 +139,14 @@ def said_of(records: Sequence[Record], nodes: Sequence[Node]) -> list[str]:
         for at, (before, changes) in enumerate(zip(record.before, record.changes, strict=True)):
             said = ["block", record.said] if not at else ["block", "otherwise", record.said]
             node = left.get(record)
-            if node is None:
-                changes = [*changes, "no round is left"]
-                after = Figures(0, 0, 0, 0.0)
-            else:
+            if node is not None:
                 assert node.control is not None
                 after = figures(node.control.bodies[at])
+            elif record.after is not None:
+                after = record.after[at]
+            else:
+                changes = [*changes, "no round is left"]
+                after = Figures(0, 0, 0, 0.0)
             figured = f"{' '.join(said)}: {before.until(after)}"
             lines.append("; ".join([figured, *changes]))
     return lines

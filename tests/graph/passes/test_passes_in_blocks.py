@@ -16,6 +16,9 @@ from cudasync.graph.passes import PASSES
 from cudasync.graph.passes.liveness import Live
 from cudasync.graph.placement.memory_partition import everything
 
+# Blocks themselves are the subject, so that few rounds must stay rounds.
+pytestmark = pytest.mark.usefixtures("rounds_stay")
+
 SIZE = 16
 ROUNDS = 40
 
@@ -383,4 +386,5 @@ def test_a_launch_of_updates_in_a_block_takes_no_more_calls_than_written_out(blo
         with counted_calls() as calls:
             executable.launch()
             cs.waitall()
-    assert (calls["cuGraphLaunch"], calls["cuLaunchKernel"], calls["cuMemcpyAsync"]) == (1, 0, 0)
+    assert calls["cuGraphLaunch"] == 1
+    assert not [name for name in calls if name.startswith(("cuLaunch", "cuMemcpy"))]

@@ -26,8 +26,8 @@ from cudasync.graph.control.flag import Flag
 from cudasync.graph.passes import PASSES, fusion
 from cudasync.graph.passes.liveness import Live, Liveness
 
-# With conditional nodes of the driver, and with the engine alone.
-ways = st.sampled_from([(), ("conditionals",)])
+# With conditional nodes of the driver, and with the engine alone; with few rounds written out.
+ways = st.sampled_from([(), ("conditionals",), ("unroll",), ("conditionals", "unroll")])
 
 
 @given(control_programs(), settings(), st.booleans(), ways)
@@ -35,9 +35,9 @@ def test_a_graph_does_what_python_does(program, setting, beside, without):
     assert not control_differences(program, setting, beside=beside, without=without)
 
 
-@given(control_programs(names=ON_DEVICE), settings(), st.booleans())
-def test_a_device_does_what_python_does(program, setting, beside):
-    assert not control_differences(program, setting, beside=beside)
+@given(control_programs(names=ON_DEVICE), settings(), st.booleans(), ways)
+def test_a_device_does_what_python_does(program, setting, beside, without):
+    assert not control_differences(program, setting, beside=beside, without=without)
 
 
 turns = st.lists(st.integers(0, 1), min_size=1, max_size=5)
@@ -79,9 +79,9 @@ def test_a_flag_that_stays_in_its_slot_is_found(monkeypatch):
     assert any(rebound_control_differences(each, Setting(), [0, 1]) for each in pair)
 
 
-@given(control_programs(fails=True), settings(), st.booleans())
-def test_failures_reach_what_needs_them_and_nothing_else(program, setting, beside):
-    assert not control_differences(program, setting, beside=beside)
+@given(control_programs(fails=True), settings(), st.booleans(), ways)
+def test_failures_reach_what_needs_them_and_nothing_else(program, setting, beside, without):
+    assert not control_differences(program, setting, beside=beside, without=without)
 
 
 def _one_more(self, ask):
@@ -193,7 +193,8 @@ def test_a_planted_bug_in_passes_is_found(bug, monkeypatch):
     )
     @given(control_programs(names=ON_DEVICE, makes=True).filter(is_defined))
     def search(program):
-        assert not control_differences(program, Setting(), 1 if is_of_rounds else 2)
+        times = 1 if is_of_rounds else 2
+        assert not control_differences(program, Setting(), times, without=("unroll",))
 
     with pytest.raises(AssertionError):
         search()
@@ -226,7 +227,7 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     )
     @given(control_programs(fails=fails))
     def search(program):
-        assert not control_differences(program, Setting(), beside=True)
+        assert not control_differences(program, Setting(), beside=True, without=("unroll",))
 
     # Wrongly ordered work shows in some runs only.
     with pytest.raises((AssertionError, Flaky)):
@@ -246,6 +247,6 @@ def test_what_a_block_may_write_stays_wrong_where_it_does_not(monkeypatch):
 
 def test_what_is_overwritten_inside_is_well_again(monkeypatch):
     program = (Block("repeat", 2, ((Do("fail", "h0"), Do("set", "h0", 1)),)),)
-    assert not control_differences(program, Setting())
+    assert not control_differences(program, Setting(), without=("unroll",))
     monkeypatch.setattr(Damage, "heal", lambda *_: None)
-    assert control_differences(program, Setting())
+    assert control_differences(program, Setting(), without=("unroll",))
