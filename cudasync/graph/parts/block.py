@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakMethod
@@ -35,7 +36,8 @@ class Work:
 
     control: Control
     accesses: Accesses
-    bodies: Sequence[Sequence[Part]]
+    # Each body's stages; the parts of a stage need nothing of each other.
+    bodies: Sequence[Sequence[Sequence[Part]]]
     # The round of a block around it that it was written out for.
     rounds: str
 
@@ -74,7 +76,7 @@ class BlockPart:
 
     is_spread = was_spread = False
 
-    def __init__(self, node: Node, bodies: Sequence[Sequence[Part]]) -> None:
+    def __init__(self, node: Node, bodies: Sequence[Sequence[Sequence[Part]]]) -> None:
         assert node.control is not None
         self.nodes = (node,)
         self.accesses, self.over = followed(node.hazards, node.name)
@@ -111,7 +113,7 @@ class BlockPart:
 
     def raise_if_gone(self) -> None:
         for body in self.work.bodies:
-            for part in body:
+            for part in chain.from_iterable(body):
                 part.raise_if_gone()
 
     def close(self) -> None:

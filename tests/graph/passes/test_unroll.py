@@ -148,8 +148,7 @@ def test_a_failure_says_in_which_round_it_was_also_if_rounds_are_written_out():
         engine.clear_errors()
 
 
-def test_a_failure_in_joined_rounds_says_which(monkeypatch):
-    """A fault of a device cannot say more than the launch in which it was."""
+def test_messages_number_the_rounds_of_the_recording():
     loop = Repeat(31, joined=32, before=11)
     assert loop.name == "repeat(1003)"
     assert (loop.said_of(0), loop.said_of(30)) == (
@@ -159,7 +158,7 @@ def test_a_failure_in_joined_rounds_says_which(monkeypatch):
     assert Repeat(3).said_of(2) == "round 2 of repeat(3)"
 
 
-def test_what_the_pass_did_is_said(device):
+def test_what_the_pass_did_is_said():
     x = array()
     looping, _ = both(lambda: update(x))
     report = looping.instantiate().report()

@@ -9,17 +9,19 @@ from helpers.graphs.control_programs import (
     ON_DEVICE,
     Block,
     Do,
+    Made,
     control_differences,
     control_programs,
     is_defined,
     rebound_control_differences,
 )
-from hypothesis import Phase, given
+from hypothesis import Phase, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
 from cudasync.engine.hazards.damage import Damage
+from cudasync.graph import parts
 from cudasync.graph.control import Cond, Repeat, WhileLoop, accesses, execution
 from cudasync.graph.control.execution import Run
 from cudasync.graph.control.flag import Flag
@@ -174,6 +176,29 @@ PLANTED_IN_PASSES = {
 }
 
 
+# In its third round, it reads what its second round has made.
+OF_ANOTHER_ROUND = (
+    Block(
+        "repeat",
+        3,
+        (
+            (
+                Block(
+                    "cond",
+                    "df",
+                    (
+                        (Do("make", "t0", Made("d0", "d1", is_kept=False)),),
+                        (Do("mix", "d0", "t0"),),
+                    ),
+                ),
+                Do("halve", "df"),
+                Do("add", "d1", 1),
+            ),
+        ),
+    ),
+)
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("bug", PLANTED_IN_PASSES)
 def test_a_planted_bug_in_passes_is_found(bug, monkeypatch):
@@ -188,9 +213,10 @@ def test_a_planted_bug_in_passes_is_found(bug, monkeypatch):
         derandomize=True,
         database=None,
         deadline=None,
-        phases=[Phase.generate],
+        phases=[Phase.explicit, Phase.generate],
         report_multiple_bugs=False,
     )
+    @example(OF_ANOTHER_ROUND)
     @given(control_programs(names=ON_DEVICE, makes=True).filter(is_defined))
     def search(program):
         times = 1 if is_of_rounds else 2
@@ -200,6 +226,35 @@ def test_a_planted_bug_in_passes_is_found(bug, monkeypatch):
         search()
 
 
+def _asks_too_early(stages, flag):
+    """The planted bug: the first launch of a round copies the flag, whatever comes behind it."""
+    parts = [part for stage in stages for part in stage]
+    on_device = flag is not None and flag.device is not None
+    found = [part for part in parts if on_device and part.nodes[0].device is flag.device]
+    return found[0] if found else None
+
+
+# The flag is written on its device before a step of the host, and behind it.
+LATE_FLAG = (
+    Block(
+        "while",
+        "df",
+        (
+            (
+                Do("add", "d0", 1),
+                Block("while", "hf", ((Do("halve", "df"), Do("halve", "hf")),)),
+                Do("halve", "df"),
+            ),
+        ),
+    ),
+)
+
+
+def _all_at_once(segments):
+    """The planted bug: no step of a body waits for another."""
+    return [list(segments)] if segments else []
+
+
 PLANTED = {
     "a loop asks behind its round": (WhileLoop, "turns", _one_more, False),
     "the else branch is never done": (Cond, "turns", _never_else, False),
@@ -207,6 +262,8 @@ PLANTED = {
     "repeat once": (Repeat, "turns", _once, False),
     "a block tells nothing of what is inside": (accesses, "decided", _nothing_inside, False),
     "a flag that is wrong is taken for right": (Run, "_ask", _no_doubt, True),
+    "a flag is read before it is written": (execution, "_asker", _asks_too_early, False),
+    "a body is one stage": (parts, "stages", _all_at_once, False),
     "an exit ends the block": (execution, "is_of_thread", _exits, True),
 }
 
@@ -222,12 +279,14 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
         derandomize=True,
         database=None,
         deadline=None,
-        phases=[Phase.generate],
+        phases=[Phase.explicit, Phase.generate],
         report_multiple_bugs=False,
     )
+    @example(LATE_FLAG if not fails else ())
     @given(control_programs(fails=fails))
     def search(program):
-        assert not control_differences(program, Setting(), beside=True, without=("unroll",))
+        without = ("conditionals", "unroll")
+        assert not control_differences(program, Setting(), beside=True, without=without)
 
     # Wrongly ordered work shows in some runs only.
     with pytest.raises((AssertionError, Flaky)):
