@@ -77,13 +77,16 @@ def through(
         return alone(run, nodes)
     lines = []
     while True:
-        count = sum(1 for _ in everything(nodes))
+        count, around = sum(1 for _ in everything(nodes)), len(nodes)
         liveness = Liveness(nodes) if name in BY_LIFE else None
         live = NOTHING if liveness is None else liveness.behind_launch(nodes)
         nodes, line = _through(name, run, nodes, live, liveness)
-        lines.append(line)
+        left = sum(1 for _ in everything(nodes))
+        is_changed = left - len(nodes) != count - around
+        inside = f", inside of blocks {count - around} nodes -> {left - len(nodes)}"
+        lines.append(line + inside * is_changed)
         # What `dead` drops inside may have been the reason for something outside, and the reverse.
-        if name != "dead" or sum(1 for _ in everything(nodes)) == count:
+        if name != "dead" or left == count:
             return nodes, lines[0] if len(lines) < 3 else ", then ".join(lines[:-1])
 
 
