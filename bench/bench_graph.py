@@ -4,6 +4,7 @@
 `launch.N`: kernels of a device in one graph, launched until issued, beside a raw launch of the same
 graph of the driver. `instantiate`: a graph of empty host functions, instantiated. `loop`: rounds of
 one kernel, by conditional nodes of the driver, beside the engine's way.
+`updates.N`: ten updates of N floats in a block, beside ten written out (`graphs/blocks.py`).
 `memory.NAME`: bytes of temporaries, counted (`graphs/memory.py`). `fusion`: five operations on a
 large array, in one kernel and in five (`graphs/fusion.py`).
 """
@@ -25,6 +26,7 @@ from cuda.bindings import driver
 import cudasync as cs
 from bench.engine import workloads
 from bench.engine.engines import steps
+from bench.graphs.blocks import add_blocks
 from bench.graphs.fusion import add_fusion
 from bench.graphs.memory import add_memory
 from bench.graphs.replay import REPLAY, add_additions, add_matmul, add_once, add_replays, nothing
@@ -67,6 +69,7 @@ def build(session: Session) -> None:
     add_memory(session)
     add_loops(session, engine)
     add_fusion(session)
+    add_blocks(session)
 
 
 def add_launches(session: Session) -> None:
@@ -201,7 +204,7 @@ def add_loops(session: Session, engine: cs.Engine) -> None:
 
         return run, checksum
 
-    ways = {BY_DEVICE: (), BY_ENGINE: ("conditionals",)}
+    ways = {BY_DEVICE: ("unroll",), BY_ENGINE: ("conditionals", "unroll")}
     made = [(name, *looping(without)) for name, without in ways.items()]
     session.add(
         Case(

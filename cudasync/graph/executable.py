@@ -17,6 +17,7 @@ from cudasync.graph.hazards import reduced
 from cudasync.graph.launch_state import brought
 from cudasync.graph.on_stream import launch_on
 from cudasync.graph.parts.device import DevicePart
+from cudasync.graph.passes import conditionals
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -68,10 +69,10 @@ class Executable:
         # By the addresses of their arguments, the latest last.
         self._instances: dict[Any, Instance] = {}
         self._instance = self._instance_of(self._values)
-        if not self._arguments and not any(node.control is not None for node in self._recorded):
+        if not self._arguments:
             # No other instance will follow: memory that passes dropped is freed with the recorded
             # nodes.
-            self._recorded = self._instance.nodes
+            self._recorded = tuple(conditionals.undone(self._instance.nodes))
 
     @property
     def nodes(self) -> tuple[Node, ...]:

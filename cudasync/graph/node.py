@@ -54,6 +54,8 @@ class Node:
         "name",
         "pool",
         "priority",
+        "record",
+        "rounds",
         "steps",
         "stream",
         "transfer",
@@ -115,6 +117,10 @@ class Node:
         self.joined: tuple[Node, ...] = ()
         # Its number on its device, from the pass over streams: the first has the critical path.
         self.stream = 0
+        # For a block: what passes do to it, for the report: see `passes`.
+        self.record: Any = None
+        # The rounds of blocks that it was written out for, for messages: see `passes/unroll`.
+        self.rounds = ""
         self._accesses = self._said = accesses
         self._code, self._at = where
         # Arrays and other objects that must live as long as the node.
@@ -139,6 +145,13 @@ class Node:
             or (self.transfer is not None and self.transfer.is_for_calls)
             or any(r.__class__ is Everywhere for r in only_read + updated)
         )
+
+    @property
+    def is_exact(self) -> bool:
+        """True if it overwrites all bytes that it declares to: no old value is left."""
+        if self.expression is not None or self.transfer is not None:
+            return True
+        return self.launch is not None and self.launch.kernel.module.is_generated
 
     @property
     def can_be_aimed(self) -> bool:
@@ -166,6 +179,12 @@ class Node:
     def push_site(self) -> str:
         """ "file:line" where it was recorded."""
         return site_of(self._code, self._at)
+
+    @property
+    def described(self) -> str:
+        """What messages say of it."""
+        said = f"node {self.index} ({self.name}), recorded at {self.push_site}"
+        return f"{self.rounds}, {said}" if self.rounds else said
 
     def _not_yet(self, *_: object, **__: object) -> NoReturn:
         """Raises RecordingError: nothing has run while a program is recorded."""
@@ -205,6 +224,8 @@ class Node:
         made.joined = self.joined
         made.anywhere = self.anywhere
         made.stream = self.stream
+        made.record = self.record
+        made.rounds = self.rounds
         made.is_uncapturable = self.is_uncapturable
         made._said = self._said
         return made
@@ -246,7 +267,7 @@ class Node:
         made = self.at(self.index)
         made.name, made.kind, made.device = "move", OpKind.DTOD, device
         made.kernel, made.is_blocking, made.pool = "", False, "compute"
-        made.launch = made.expression = made.control = None
+        made.launch = made.expression = made.control = made.record = None
         made.steps = made.anywhere = ()
         return made.transferring(transfer)
 
@@ -296,10 +317,22 @@ class Node:
         made._accesses = made._said = control.accesses()
         return made
 
+    def in_round(self, said: str) -> Node:
+        """The same step for one round of a block around it."""
+        made = self.at(self.index)
+        made.rounds = f"{said}, {self.rounds}" if self.rounds else said
+        return made
+
     def on_device(self, device: Device, priority: int) -> Node:
         """The same block, as work of a device on which everything inside runs."""
         made = self.at(self.index)
         made.device, made.priority, made.kind = device, priority, OpKind.KERNEL
+        return made
+
+    def on_engine(self, control: Control) -> Node:
+        """The same block with these programs, as work of the engine."""
+        made = self.controlling(control)
+        made.device, made.priority, made.kind = None, 0, OpKind.HOST
         return made
 
     def widen(self, control: Control) -> None:
@@ -329,10 +362,11 @@ class NodeSite(NamedTuple):
     name: str
     code: CodeType
     at: int
+    rounds: str
 
     @classmethod
     def of(cls, node: Node) -> NodeSite:
-        return cls(node.index, node.kernel, node.name, node._code, node._at)
+        return cls(node.index, node.kernel, node.name, node._code, node._at, node.rounds)
 
     @property
     def push_site(self) -> str:
@@ -340,7 +374,8 @@ class NodeSite(NamedTuple):
         return site_of(self.code, self.at)
 
     def __str__(self) -> str:
-        return f"node {self.number} ({self.kernel or self.name}), recorded at {self.push_site}"
+        said = f"node {self.number} ({self.kernel or self.name}), recorded at {self.push_site}"
+        return f"{self.rounds}, {said}" if self.rounds else said
 
 
 def _call_all(steps: Sequence[Node]) -> None:

@@ -108,8 +108,8 @@ class RecordedGraph:
         """`with g.repeat(n):` repeats its block n times in each launch; 0 is allowed.
 
         Only values that are written in place (`x += 1`, `out=`) go from one round to the next.
-        Raises TypeError and ValueError for anything but a count, RecordingError outside of the
-        recording.
+        Instantiation writes a few rounds out, so they cost no more than without a block. Raises
+        TypeError and ValueError for anything but a count, RecordingError outside of the recording.
         """
         return Block(self._recorder, Repeat.of(times))
 
@@ -134,8 +134,8 @@ class RecordedGraph:
         """An executable, which can be launched any number of times: see `Executable`.
 
         All passes run except those named in `without`: `cudasync.graph.passes` lists them, and
-        `report()` says what each did. Arrays that the recording made and that are gone by now are
-        temporaries, which passes may drop.
+        `report()` says what each did, and has a line for each block. Arrays that the recording made
+        and that are gone by now are temporaries, which passes may drop.
 
         Raises RecordingError if the recording is not over, or was left by an exception. Raises
         ValueError for an unknown pass, TypeError for a name that is not in a tuple, list or set.

@@ -77,5 +77,21 @@ def cut(nodes: Sequence[Node]) -> list[Segment]:
     return segments
 
 
+def stages(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """The segments of a program by the longest path that leads to them: those of a stage need
+    nothing of each other, and nothing of later stages."""
+    stage_of: dict[Node, int] = {}
+    found: list[list[Segment]] = []
+    for segment in segments:
+        before = (
+            stage_of[other] for node in segment.nodes for other in node.before if other in stage_of
+        )
+        at = max(before, default=-1) + 1
+        stage_of.update(dict.fromkeys(segment.nodes, at))
+        found += [[]] * (at == len(found))
+        found[at] = [*found[at], segment]
+    return found
+
+
 def _place(segment: Segment) -> tuple[Any, ...]:
     return segment.device, segment.pool, segment.priority

@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cudasync.engine.hazards.interval_map import Everywhere
+from cudasync.graph.control import Repeat, WhileLoop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cudasync.graph.control import Control
     from cudasync.graph.node import Node
 
 # For a device node: its fixed time in a graph, and bytes a second; for copies between devices or
@@ -24,6 +26,8 @@ BYTES_PER_S = 1e12
 LINK_S = 10e-6
 LINK_BYTES_PER_S = 25e9
 CALL_S = 1e-7
+# The assumed rounds of a loop where a flag decides.
+ROUNDS = 8
 
 
 class Figures(NamedTuple):
@@ -61,6 +65,13 @@ def figures(nodes: Sequence[Node]) -> Figures:
     return Figures(len(nodes), edges, total, max(ends.values(), default=0.0))
 
 
+def rounds_of(control: Control) -> int:
+    """How often the inside runs, or an assumption."""
+    if isinstance(control, Repeat):
+        return control.times
+    return ROUNDS if isinstance(control, WhileLoop) else 1
+
+
 def bytes_of(node: Node) -> int:
     """The bytes that it reads and writes; updated bytes count twice, "everywhere" not at all."""
     only_read, updated, written = node.hazards[0]
@@ -70,6 +81,9 @@ def bytes_of(node: Node) -> int:
 
 def seconds_of(node: Node, touched: int) -> float:
     """An estimate of the seconds of the node, which touches so many bytes."""
+    if node.control is not None:
+        bodies = [figures(body).estimated_s for body in node.control.bodies]
+        return rounds_of(node.control) * max(bodies, default=0.0)
     if node.device is None:
         return CALL_S * (len(node.steps) or 1)
     transfer = node.transfer

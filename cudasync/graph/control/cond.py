@@ -31,6 +31,10 @@ class Cond:
     def with_bodies(self, bodies: Sequence[Sequence[Node]]) -> Cond:
         return replace(self, bodies=tuple(map(tuple, bodies)))
 
+    def said_of(self, number: int) -> str:
+        """What a message says of this round, which is the only one."""
+        return self.name
+
     def accesses(self) -> Accesses:
         return accesses.decided(self.flag, [accesses.of_body(body) for body in self.bodies])
 

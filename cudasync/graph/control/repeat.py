@@ -24,6 +24,10 @@ class Repeat:
     bodies: tuple[tuple[Node, ...], ...] = ()
     # For a device's loop: the number of remaining rounds. One launch at a time counts there.
     counter: DeviceBuffer | None = None
+    # A round of the body does so many rounds of the recorded one, behind the `before` rounds that
+    # nodes before the block do: see `passes/unroll`.
+    joined: int = 1
+    before: int = 0
 
     flag: ClassVar[None] = None
     is_loop: ClassVar[bool] = True
@@ -43,7 +47,14 @@ class Repeat:
 
     @property
     def name(self) -> str:
-        return f"repeat({self.times})"
+        return f"repeat({self.before + self.times * self.joined})"
+
+    def said_of(self, number: int) -> str:
+        """What a message says of this round."""
+        first = self.before + number * self.joined
+        if self.joined == 1:
+            return f"round {first} of {self.name}"
+        return f"rounds {first} to {first + self.joined - 1} of {self.name}"
 
     def with_bodies(self, bodies: Sequence[Sequence[Node]]) -> Repeat:
         return replace(self, bodies=tuple(map(tuple, bodies)))

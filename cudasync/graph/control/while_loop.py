@@ -28,6 +28,10 @@ class WhileLoop:
     def with_bodies(self, bodies: Sequence[Sequence[Node]]) -> WhileLoop:
         return replace(self, bodies=tuple(map(tuple, bodies)))
 
+    def said_of(self, number: int) -> str:
+        """What a message says of this round."""
+        return f"round {number} of {self.name}"
+
     def accesses(self) -> Accesses:
         return accesses.decided(self.flag, [accesses.of_body(body) for body in self.bodies])
 

@@ -8,7 +8,7 @@ from cudasync.graph.parts.block import BlockPart
 from cudasync.graph.parts.device import DevicePart
 from cudasync.graph.parts.host import HostPart
 from cudasync.graph.parts.single_op import AlonePart
-from cudasync.graph.segments import cut
+from cudasync.graph.segments import cut, stages
 
 if TYPE_CHECKING:
     from cudasync.graph.executable_reuse import Shelf
@@ -23,6 +23,9 @@ def part_of(segment: Segment, shelf: Shelf | None = None) -> Part:
         node = segment.nodes[0]
         if node.control is None:
             return AlonePart(node)
-        bodies = [[part_of(each, shelf) for each in cut(body)] for body in node.control.bodies]
+        bodies = [
+            [[part_of(each, shelf) for each in stage] for stage in stages(cut(body))]
+            for body in node.control.bodies
+        ]
         return BlockPart(node, bodies)
     return HostPart(segment) if segment.device is None else DevicePart(segment, shelf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakMethod
@@ -35,11 +36,14 @@ class Work:
 
     control: Control
     accesses: Accesses
-    bodies: Sequence[Sequence[Part]]
+    # Each body's stages; the parts of a stage need nothing of each other.
+    bodies: Sequence[Sequence[Sequence[Part]]]
+    # The round of a block around it that it was written out for.
+    rounds: str
 
     def run(self, op: Any) -> None:
         """Run the block. Raises the first failed step's exception."""
-        run = Run(op._engine, Damage())
+        run = Run(op._engine, Damage(), self.rounds)
         try:
             run.block(self)
         finally:
@@ -54,7 +58,7 @@ class Work:
         """Run the steps that need none of the data that failed before this op."""
         damage = Damage.before(origins_of(op))
         tell(damage, op, self.accesses)
-        run = Run(op._engine, damage)
+        run = Run(op._engine, damage, self.rounds)
         try:
             run.block(self)
         finally:
@@ -72,13 +76,13 @@ class BlockPart:
 
     is_spread = was_spread = False
 
-    def __init__(self, node: Node, bodies: Sequence[Sequence[Part]]) -> None:
+    def __init__(self, node: Node, bodies: Sequence[Sequence[Sequence[Part]]]) -> None:
         assert node.control is not None
         self.nodes = (node,)
         self.accesses, self.over = followed(node.hazards, node.name)
         self.name = node.name
         # None once it is closed.
-        self._work: Work | None = Work(node.control, self.accesses, bodies)
+        self._work: Work | None = Work(node.control, self.accesses, bodies, node.rounds)
 
     @property
     def work(self) -> Work:
@@ -109,7 +113,7 @@ class BlockPart:
 
     def raise_if_gone(self) -> None:
         for body in self.work.bodies:
-            for part in body:
+            for part in chain.from_iterable(body):
                 part.raise_if_gone()
 
     def close(self) -> None:

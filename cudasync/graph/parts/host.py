@@ -239,8 +239,7 @@ class HostPart:
         return noting(self._begin(op), times, perf_counter)
 
     def _said_of(self, at: int) -> str:
-        node = self._steps[at]
-        return f"node {node.index} ({node.name}), recorded at {node.push_site}"
+        return self._steps[at].described
 
     def raise_if_gone(self) -> None:
         """Host functions have no resources that could be gone."""

@@ -44,6 +44,22 @@ def _moved(nodes: Sequence[Node], count: list[int]) -> Sequence[Node]:
     return ordered([_block(node, count) if node.control is not None else node for node in left])
 
 
+def undone(nodes: Sequence[Node]) -> Sequence[Node]:
+    """The program with all blocks left to the engine again, as before this pass."""
+    if not any(node.control is not None for node in nodes):
+        return nodes
+    return ordered([node if node.control is None else _undone(node) for node in nodes])
+
+
+def _undone(node: Node) -> Node:
+    control = node.control
+    assert control is not None
+    control = control.with_bodies(list(map(undone, control.bodies)))
+    if isinstance(control, Repeat):
+        control = replace(control, counter=None)
+    return node.on_engine(control)
+
+
 def _is_nothing(node: Node) -> bool:
     return isinstance(node.control, Repeat) and not node.control.times
 

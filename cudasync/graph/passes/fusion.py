@@ -9,26 +9,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cudasync.graph.passes.liveness import NOTHING
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.graph.node import Node
+    from cudasync.graph.passes.liveness import Live
 
 
-def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
+def run(nodes: Sequence[Node], live: Live = NOTHING) -> tuple[list[Node], str]:
     """Inline the producers of operands into each operation."""
-    left, taken = merged(nodes, lambda outer, inner: outer.takes_in(inner))
+    left, taken = merged(nodes, lambda outer, inner: outer.takes_in(inner), live)
     return left, f"{len(taken)} of {len(nodes)} nodes fused into other nodes"
 
 
-def merged(nodes: Sequence[Node], take: Callable[[Any, Any], Any]) -> tuple[list[Node], list[Node]]:
+def merged(
+    nodes: Sequence[Node], take: Callable[[Any, Any], Any], live: Live
+) -> tuple[list[Node], list[Node]]:
     """The program after inlining, and the inlined nodes.
 
     `take(outer, inner)` returns one expression for both, where `outer` reads the result of `inner`,
-    or None.
+    or None. What is `live` is not inlined.
     """
-    program = _Program(nodes, take)
+    program = _Program(nodes, take, live)
     for node in nodes:
         while program.take_one(node):
             pass
@@ -46,8 +51,9 @@ def merged(nodes: Sequence[Node], take: Callable[[Any, Any], Any]) -> tuple[list
 class _Program:
     """The current expression of each node, and the edges among the remaining nodes."""
 
-    def __init__(self, nodes: Sequence[Node], take: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, nodes: Sequence[Node], take: Callable[[Any, Any], Any], live: Live) -> None:
         self._take = take
+        self._live = live
         self.expressions: dict[Node, Any] = {node: node.expression for node in nodes}
         self.before: dict[Node, set[Node]] = {node: set(node.before) for node in nodes}
         self.after: dict[Node, set[Node]] = {node: set() for node in nodes}
@@ -80,7 +86,7 @@ class _Program:
     def _is_nodes_own(self, inner: Node, node: Node) -> bool:
         """True if `node` may compute `inner` in its own place without visible difference."""
         made = self.expressions[inner]
-        if made is None or not made.is_temporary:
+        if not self._live.is_temporary(made):
             return False
         if inner.device is not node.device or inner.priority != node.priority:
             return False

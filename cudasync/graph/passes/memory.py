@@ -15,7 +15,9 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from cudasync.graph.hazards import ordered
+from cudasync.graph.passes.liveness import NOTHING
 from cudasync.graph.passes.packing import Temporary, packed
+from cudasync.graph.placement.memory_partition import everything
 from cudasync.graph.retargeting import Aim, Move, aimed, is_unclear, touches
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.graph.node import Node
+    from cudasync.graph.passes.liveness import Live
     from cudasync.graph.passes.packing import Block
 
 # The ancestors of all nodes take the square of this, in bits; temporaries are compared pairwise.
@@ -30,11 +33,11 @@ _MOST = 10_000
 _MOST_TEMPORARIES = 2_000
 
 
-def run(nodes: Sequence[Node]) -> tuple[Sequence[Node], str]:
+def run(nodes: Sequence[Node], live: Live = NOTHING) -> tuple[Sequence[Node], str]:
     """Pack temporaries into each other's memory."""
-    if not any(node.expression is not None for node in nodes):
+    if not any(node.expression is not None for node in everything(nodes)):
         return nodes, "there are no temporaries"
-    found = temporaries(nodes)
+    found = temporaries(nodes, live)
     before = sum(each.size for each in found)
     blocks = packed(found)
     after = sum(block.size for block in blocks)
@@ -59,9 +62,9 @@ def _aims(blocks: Iterable[Block]) -> dict[int, Aim]:
     return aims
 
 
-def temporaries(nodes: Sequence[Node]) -> list[Temporary]:
+def temporaries(nodes: Sequence[Node], live: Live = NOTHING) -> list[Temporary]:
     """The temporaries whose memory can be moved, because all nodes that touch it can be aimed."""
-    makers = _makers(nodes)
+    makers = _makers(nodes, live)
     if len(nodes) > _MOST or not 1 < len(makers) <= _MOST_TEMPORARIES:
         return []
     ancestors: dict[Node, int] = {}
@@ -95,13 +98,12 @@ def temporaries(nodes: Sequence[Node]) -> list[Temporary]:
     ]
 
 
-def _makers(nodes: Sequence[Node]) -> dict[Region, Node]:
+def _makers(nodes: Sequence[Node], live: Live) -> dict[Region, Node]:
     """The maker of each region, without regions that overlap already: nodes of an inner graph."""
     made = [
         (node.expression.result.region, node)
         for node in nodes
-        if node.expression is not None
-        and node.expression.is_temporary
+        if live.is_temporary(node.expression)
         and node.expression.result.region in node.hazards[0][2]
     ]
     made.sort(key=lambda each: each[0])

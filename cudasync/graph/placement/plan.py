@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cudasync.graph.control import Repeat, WhileLoop
 from cudasync.graph.placement import blocks, costs
 from cudasync.graph.placement.memory_partition import everything
 from cudasync.graph.placement.schedule import Task, at_home, scheduled
 from cudasync.graph.placement.steps import needed, written_by
-from cudasync.graph.statistics import bytes_of, seconds_of
+from cudasync.graph.statistics import bytes_of, rounds_of, seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from cudasync.graph.placement.blocks import Edges
     from cudasync.graph.placement.memory_partition import Piece, Pieces
 
-# The assumed rounds of a loop whose flag decides.
-ROUNDS = 8
 # The engine's additional cost for a step of a block whose rounds the driver could run.
 STEP_S = 30e-6
 
@@ -171,13 +168,6 @@ class Planner:
         if plan.places:
             found[None] = plan.end_s + STEP_S * _steps_of(block)
         return found
-
-
-def rounds_of(control: Control) -> int:
-    """How often the inside runs, or an assumption."""
-    if isinstance(control, Repeat):
-        return control.times
-    return ROUNDS if isinstance(control, WhileLoop) else 1
 
 
 def _recorded(

@@ -23,7 +23,7 @@ def needed(node: Node) -> list[Region]:
     if isinstance(node.control, Repeat) and node.control.times:
         return _needed_at_first(node.control.bodies[0])
     only_read, updated, written = node.hazards[0]
-    return named((*only_read, *updated, *(() if _is_exact(node) else written)))
+    return named((*only_read, *updated, *(() if node.is_exact else written)))
 
 
 def _needed_at_first(nodes: Sequence[Node]) -> list[Region]:
@@ -33,7 +33,7 @@ def _needed_at_first(nodes: Sequence[Node]) -> list[Region]:
     for node in nodes:
         for region in needed(node):
             found.update(dict.fromkeys(overwritten.without(region)))
-        if _is_exact(node):
+        if node.is_exact:
             for region in written_by(node):
                 overwritten.add(region)
     return named(found)
@@ -43,13 +43,6 @@ def written_by(node: Node) -> list[Region]:
     """The bytes that have another value behind it."""
     _, updated, written = node.hazards[0]
     return named((*updated, *written))
-
-
-def _is_exact(node: Node) -> bool:
-    """True if it overwrites all bytes that it declares: no old value is left."""
-    if node.expression is not None or node.transfer is not None:
-        return True
-    return node.launch is not None and node.launch.kernel.module.is_generated
 
 
 def made_for(node: Node, device: Device | None) -> Node | None:

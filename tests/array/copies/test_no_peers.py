@@ -90,7 +90,7 @@ def run(without=()):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("peers", ["none", "0-2", "all"])
 def test_it_arrives_within_a_graph(peers):
-    where_peers_are(peers, GRAPHS + "run()\nrun(without=('copies', 'edges'))")
+    where_peers_are(peers, GRAPHS + "run()\nrun(without=('copies', 'edges', 'unroll'))")
 
 
 def test_a_planted_bug_is_found():

@@ -183,6 +183,7 @@ def test_any_exception_in_a_segment_fails_its_own_function(error, failing, is_po
         assert found == expected
 
 
+@pytest.mark.usefixtures("rounds_stay")
 @pytest.mark.parametrize("error", EXCEPTIONS)
 def test_any_exception_in_a_block_fails_its_own_step(error):
     three = Three(b=raising(error))
@@ -195,6 +196,7 @@ def test_any_exception_in_a_block_fails_its_own_step(error):
         engine.clear_errors()
 
 
+@pytest.mark.usefixtures("rounds_stay")
 @pytest.mark.parametrize("failing", ["", "a"], ids=["in the loop", "behind a failure"])
 @pytest.mark.parametrize("is_block", [False, True], ids=["segment", "block"])
 def test_ctrl_c_on_a_serial_engine_ends_the_launch_and_leaves_nothing_intact(failing, is_block):

@@ -182,6 +182,7 @@ def test_nor_does_its_launch_tell_of_what_failed_in_memory_that_is_not_ours():
     test_a_node_that_is_an_op_of_its_own_is_named_too()
 
 
+@pytest.mark.usefixtures("rounds_stay")
 @pytest.mark.parametrize("without", [(), ("conditionals",)], ids=["the driver's", "the engine's"])
 def test_a_fault_in_a_block_names_the_node_inside(store, without):
     x = cs.zeros(4, np.int32)

@@ -109,6 +109,7 @@ def test_a_segment_in_which_all_fails_launches_nothing(engine):
     assert (b.numpy() == 0).all()
 
 
+@pytest.mark.usefixtures("rounds_stay")
 def test_a_round_of_the_engine_runs_what_is_intact(engine):
     a, b = cs.zeros(16, np.int32), cs.zeros(16, np.int32)
     with cs.graph() as g, g.repeat(3):
@@ -123,6 +124,7 @@ def test_a_round_of_the_engine_runs_what_is_intact(engine):
     assert (b.numpy() == 3).all()
 
 
+@pytest.mark.usefixtures("rounds_stay")
 def test_a_block_of_the_driver_runs_if_it_is_intact(engine):
     a, b = cs.zeros(16, np.int32), cs.zeros(16, np.int32)
     with cs.graph() as g:

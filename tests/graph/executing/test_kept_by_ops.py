@@ -46,7 +46,7 @@ def launched(record, *, times=1, update=None):
     """The op of a launch of what `record` records; the graph and its executable are gone."""
     with cs.graph() as g:
         record(g)
-    exe = g.instantiate()
+    exe = g.instantiate(without=("unroll",))
     if update is not None:
         exe.launch()
         exe.update(**update)

@@ -181,6 +181,7 @@ def test_a_stream_does_not_follow_what_is_poisoned(engine):
     engine.clear_errors()
 
 
+@pytest.mark.usefixtures("rounds_stay")
 def test_a_block_is_between_the_work_of_a_stream_too():
     theirs, x, back = TheirStream(), cs.array([1]), pinned([0], np.int64)
     with cs.graph() as g, g.repeat(3):

@@ -145,7 +145,7 @@ def test_what_the_driver_can_not_change_is_instantiated(x, monkeypatch):
     assert y.numpy().tolist() == [4] * 4
 
 
-@pytest.mark.usefixtures("one_at_a_time")
+@pytest.mark.usefixtures("one_at_a_time", "rounds_stay")
 def test_blocks_are_instantiated_again_and_right(x):
     with cs.graph() as g:
         number = g.argument("number", np.int32(1))

@@ -9,6 +9,9 @@ import pytest
 
 import cudasync as cs
 
+# Blocks themselves are the subject, so that few rounds must stay rounds.
+pytestmark = pytest.mark.usefixtures("rounds_stay")
+
 
 @pytest.fixture
 def x():

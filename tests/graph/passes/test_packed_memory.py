@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import combinations
 
 import numpy as np
@@ -41,21 +42,24 @@ def values():
     return [np.arange(6 * UNIT, dtype=np.int32) + i for i in range(2)]
 
 
-def recorded(program):
+def recorded(program, *, in_block=False):
     arrays = [cs.array(each) for each in values()]
-    with cs.graph() as g:
+    with cs.graph() as g, g.repeat(3) if in_block else nullcontext():
         kept = do(program, arrays)
     return g, kept
 
 
-def differences(program):
+def differences(program, *, in_block=False):
     """Wrong results, and a wrong order of nodes: the pass must not change the order."""
-    g, kept = recorded(program)
+    g, kept = recorded(program, in_block=in_block)
+    without = (*WITHOUT, "unroll")
     with (
-        g.instantiate(without=WITHOUT) as exe,
-        g.instantiate(without=(*WITHOUT, "memory")) as plain,
+        g.instantiate(without=without) as exe,
+        g.instantiate(without=(*without, "memory")) as plain,
     ):
-        edges, same = ([[b.index for b in n.before] for n in each.nodes] for each in (exe, plain))
+        edges, same = (
+            [[b.index for b in n.before] for n in each] for each in map(inner, (exe, plain))
+        )
         for _ in range(2):
             exe.launch()
         cs.waitall()
@@ -64,6 +68,12 @@ def differences(program):
     return [
         pair for pair in zip([*found, edges], [*wanted, same], strict=True) if pair[0] != pair[1]
     ]
+
+
+def inner(exe):
+    """The nodes of the program, or of the body of its only block."""
+    control = exe.nodes[0].control
+    return exe.nodes if control is None else control.bodies[0]
 
 
 DEEP = [(0, 0, 6, 1), (0, 0, 6, 1), (0, 0, 6, 1), (0, 0, 6, 0)]
@@ -77,6 +87,13 @@ def test_results_and_order_are_the_same_with_the_pass_on_and_off(program):
     assert not differences(program)
 
 
+@example(DEEP)
+@example(WIDE)
+@given(programs)
+def test_results_and_order_in_a_block_are_the_same_with_the_pass_on_and_off(program):
+    assert not differences(program, in_block=True)
+
+
 def never(self, other):
     return False
 
@@ -86,8 +103,9 @@ def meets_serially(self, other):
     return self.made < other.users.bit_length() and other.made < self.users.bit_length()
 
 
+@pytest.mark.parametrize("in_block", [False, True], ids=["outside", "in a block"])
 @pytest.mark.parametrize("wrong", [never, meets_serially])
-def test_a_planted_bug_is_found(wrong, monkeypatch):
+def test_a_planted_bug_is_found(wrong, in_block, monkeypatch):
     monkeypatch.setattr(packing.Temporary, "meets", wrong)
     found = []
 
@@ -97,7 +115,7 @@ def test_a_planted_bug_is_found(wrong, monkeypatch):
     @given(programs)
     def search(program):
         if not found:
-            found.extend(differences(program))
+            found.extend(differences(program, in_block=in_block))
 
     search()
     assert found

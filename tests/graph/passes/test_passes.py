@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,12 +79,17 @@ def values():
     return [np.arange(1, SIZE + 1, dtype=np.int32) + 7 * i for i in range(COUNT)]
 
 
-def differences(steps, without=()):
+def differences(steps, without=(), block="none"):
+    """Two launches against NumPy: of the steps, or of a block with the steps."""
     expected = values()
-    wanted = [run(steps, expected) for _ in range(2)][-1]
+    rounds = 3 if block == "repeat" else 1
+    wanted = [run(steps, expected) for _ in range(2 * rounds)][-1]
     arrays = [cs.array(each) for each in values()]
+    flag = cs.array(np.array([1], np.int32))
     with cs.graph() as g:
-        kept = run(steps, arrays)
+        around = {"none": nullcontext, "repeat": lambda: g.repeat(3), "cond": lambda: g.cond(flag)}
+        with around[block]():
+            kept = run(steps, arrays)
     executable = g.instantiate(without=without)
     for _ in range(2):
         executable.launch()
@@ -103,6 +109,13 @@ def test_results_are_numpys_with_any_pass_on_and_off(steps, without):
     assert not differences(steps, without)
 
 
+@example(LATE, {"unroll"}, "repeat")
+@given(STEPS, st.sets(st.sampled_from(sorted(PASSES))), st.sampled_from(["repeat", "cond"]))
+@settings(max_examples=25)
+def test_results_of_blocks_are_numpys_with_any_pass_on_and_off(steps, without, block):
+    assert not differences(steps, without, block)
+
+
 def fuses_anything(self, inner, node):
     made = self.expressions[inner]
     return made is not None and inner.device is node.device
@@ -120,8 +133,9 @@ def forgets_what_lies_between(self, inner, node):
     )
 
 
+@pytest.mark.parametrize("block", ["none", "repeat", "cond"])
 @pytest.mark.parametrize("wrong", [fuses_anything, forgets_what_lies_between])
-def test_a_wrong_fusion_is_found(wrong, monkeypatch):
+def test_a_wrong_fusion_is_found(wrong, block, monkeypatch):
     monkeypatch.setattr(fusion._Program, "_is_nodes_own", wrong)
 
     @settings(
@@ -131,7 +145,7 @@ def test_a_wrong_fusion_is_found(wrong, monkeypatch):
     @example(LATE)
     @given(STEPS)
     def search(steps):
-        assert not differences(steps)
+        assert not differences(steps, block=block)
 
     with pytest.raises(AssertionError):
         search()

@@ -13,7 +13,11 @@ import cudasync as cs
 from cudasync import xp
 from cudasync.graph.placement.memory_partition import everything
 
-pytestmark = pytest.mark.skipif(cs.device_count() < 2, reason="no second device")
+pytestmark = [
+    pytest.mark.skipif(cs.device_count() < 2, reason="no second device"),
+    # Blocks themselves are the subject, so that few rounds must stay rounds.
+    pytest.mark.usefixtures("rounds_stay"),
+]
 
 ROUNDS = 5
 LARGE = 1 << 18

@@ -112,6 +112,7 @@ def test_what_is_recorded_inside_and_not_launched_is_no_part_of_the_outer_graph(
     assert y.numpy().tolist() == [10, 20, 30, 40]
 
 
+@pytest.mark.usefixtures("rounds_stay")
 def test_a_child_in_a_block_is_done_each_time(x):
     flag = cs.array(np.array([1], np.int32), device="cpu")
     seen = []
@@ -178,12 +179,14 @@ def test_a_failure_in_a_child_names_its_node():
         engine.clear_errors()
 
 
+@pytest.mark.usefixtures("rounds_stay")
 def test_an_executable_is_recorded_as_its_graph_was_and_passes_are_the_outer_ones(x):
     with cs.graph() as inner:
-        y = x * 2
+        argument = inner.argument("x", x)
+        y = argument * 2
         z = y + 1
         with inner.repeat(2):
-            x += 1
+            argument += 1
     del y
     step = inner.instantiate()
     assert len(step.nodes) == 2
@@ -258,3 +261,19 @@ def test_an_executable_of_the_driver_is_a_part_of_the_graph_by_way_of_an_op():
         cs.memcpy_async(found, buffer)
         cs.Device(0).synchronize()
         assert found.tolist() == [7 * is_launched] * 4
+
+
+@pytest.mark.usefixtures("rounds_stay")
+def test_an_executable_with_a_block_is_recorded_with_the_block_left_to_the_outer_passes(x):
+    with cs.graph() as inner, inner.repeat(200):
+        x += 1
+    step = inner.instantiate()
+    assert "1 of 1 blocks" in step.report()
+    for without, said in ((), "1 of 1 blocks"), (("conditionals",), "conditionals: left out"):
+        with cs.graph() as outer:
+            step.launch()
+        executable = outer.instantiate(without=without)
+        assert said in executable.report()
+        assert [node.device is None for node in executable.nodes] == [bool(without)]
+        executable.launch()
+    assert x.numpy().tolist() == [400, 401, 402, 403]

@@ -10,6 +10,9 @@ import pytest
 import cudasync as cs
 from cudasync.engine import current
 
+# Blocks themselves are the subject, so that few rounds must stay rounds.
+pytestmark = pytest.mark.usefixtures("rounds_stay")
+
 
 @pytest.fixture
 def x():

@@ -264,7 +264,7 @@ def launch_serially(ground: Ground) -> Act:
         with g.repeat(1):
             for name in "def":
                 ground.node(name, fails=name == "e")
-    executable = g.instantiate()
+    executable = g.instantiate(without=("unroll",))
     ground.begin()
 
     def launch() -> None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from helpers.engine_programs.op_functions import PATIENCE_S, PlannedExit
 from helpers.engine_programs.runner import open_engine
+from hypothesis import reject
 from hypothesis import strategies as st
 
 import cudasync as cs
+from cudasync import xp
 from cudasync.array.functions.philox import below
 
 if TYPE_CHECKING:
@@ -27,11 +29,30 @@ MOST, SEED = 6, 5
 
 class Do(NamedTuple):
     """A step: "add" a number, "mix" in another array, "set", "halve", "note", "draw" random
-    numbers, or "fail"."""
+    numbers, or "fail".
+
+    "total" adds the sum of an array to each element.
+
+    "make" computes a new array from two others; its value says whether the program keeps it. Later
+    steps may have it as an array like any other ("t3"), in any block: it is one memory, and has the
+    value that it was given last, in this round, an earlier one, or an earlier launch.
+    """
 
     verb: str
     target: str
     value: Any = 0
+
+
+class Made(NamedTuple):
+    """The operands of an array that a program makes, and whether the program keeps it."""
+
+    left: str
+    right: str
+    is_kept: bool
+
+
+class Undefined(Exception):
+    """The program reads an array that no step has made."""
 
 
 class Block(NamedTuple):
@@ -70,10 +91,26 @@ def _steps(names: tuple[str, ...], looping: frozenset[str], *, fails: bool) -> A
 
 
 @st.composite
-def control_programs(draw: Any, *, fails: bool = False, names: Any = None) -> tuple[Any, ...]:
-    """Steps and nested blocks on these arrays; programs with failures use host arrays only."""
+def control_programs(
+    draw: Any, *, fails: bool = False, names: Any = None, makes: bool = False
+) -> tuple[Any, ...]:
+    """Steps and nested blocks on these arrays; programs with failures use host arrays only.
+
+    With `makes`, steps also make arrays on the device, which later steps use. Nothing says whether
+    a step that makes an array has run by then: see `is_defined`.
+    """
     names = names or (ON_HOST if fails else ON_DEVICE + ON_HOST)
     flags = [name for name in names if name in FLAGS]
+    # The arrays that the program has made so far, in the order of the recording.
+    known: list[str] = []
+
+    def made_or_used() -> Do:
+        arrays = [*ON_DEVICE[:2], *known, *known]
+        left, right = (draw(st.sampled_from(arrays)) for _ in range(2))
+        if draw(st.booleans()):
+            known.append(f"t{len(known)}")
+            return Do("make", known[-1], Made(left, right, draw(st.sampled_from((False, True)))))
+        return Do(draw(st.sampled_from(("mix", "total"))), left, right)
 
     def body(depth: int, looping: frozenset[str], least: int = 0) -> tuple[Any, ...]:
         made: list[Any] = []
@@ -81,7 +118,9 @@ def control_programs(draw: Any, *, fails: bool = False, names: Any = None) -> tu
             verbs = ("do", "do", "repeat", "while", "cond") if depth else ("do",)
             verb = draw(st.sampled_from(verbs))
             by = draw(st.sampled_from(flags))
-            if verb == "do":
+            if verb == "do" and makes and draw(st.integers(0, 3)):
+                made.append(made_or_used())
+            elif verb == "do":
                 made.append(draw(_steps(names, looping, fails=fails)))
             elif verb == "repeat":
                 made.append(Block(verb, draw(st.integers(0, 3)), (body(depth - 1, looping),)))
@@ -90,8 +129,19 @@ def control_programs(draw: Any, *, fails: bool = False, names: Any = None) -> tu
                 made.append(Block(verb, by, ((*inside, Do("halve", by)),)))
             else:
                 count = draw(st.integers(1, 2))
-                bodies = tuple(body(depth - 1, looping) for _ in range(count))
-                made.append(Block(verb, by, bodies))
+                bodies = [body(depth - 1, looping)]
+                if makes and count > 1 and draw(st.booleans()):
+                    # An array for a later round or launch, in which the flag is false.
+                    known.append(f"t{len(known)}")
+                    of = Made(*ON_DEVICE[:2], is_kept=False)
+                    bodies[0] = (*bodies[0], Do("make", known[-1], of))
+                    target = draw(st.sampled_from(ON_DEVICE[:2]))
+                    bodies.append((Do("mix", target, known[-1]),))
+                elif count > 1:
+                    bodies.append(body(depth - 1, looping))
+                made.append(Block(verb, by, tuple(bodies)))
+                if makes and draw(st.booleans()):
+                    made.append(Do("halve", by))
         return tuple(made)
 
     return body(2, frozenset(), 1)
@@ -114,11 +164,21 @@ class Interpreter:
         self.count: int | None = 0
 
     def run(self, program: tuple[Any, ...]) -> None:
+        """Raises Undefined for a read of an array that was never made."""
         for step in program:
             if isinstance(step, Block):
                 self._block(step)
+            elif step.verb == "make":
+                left, right = self._value(step.value.left), self._value(step.value.right)
+                made = [a * 2 + b - 1 for a, b in zip(left, right, strict=True)]
+                self.values[step.target] = [each % 1000 for each in made]
             else:
                 self._do(step)
+
+    def _value(self, name: str) -> Any:
+        if name not in self.values:
+            raise Undefined(name)
+        return self.values[name]
 
     def _block(self, block: Block) -> None:
         if block.verb == "repeat":
@@ -147,7 +207,7 @@ class Interpreter:
 
     def _do(self, step: Do) -> None:
         values, target = self.values, step.target
-        old = values[target]
+        old = self._value(target)
         match step.verb:
             case "set":
                 values[target] = [step.value] * len(old or begin()[target])
@@ -163,11 +223,15 @@ class Interpreter:
             case "add":
                 values[target] = old and [each + step.value for each in old]
             case "mix":
-                other = values[step.value]
+                other = self._value(step.value)
                 if old is None or other is None:
                     values[target] = None
                 else:
                     values[target] = [(a + b) % 1000 for a, b in zip(old, other, strict=True)]
+
+            case "total":
+                total = sum(2 * each + 1 for each in self._value(step.value))
+                values[target] = [(each + total) % 1000 for each in old]
 
     def _drawn(self, size: int) -> list[int] | None:
         if self.count is None:
@@ -183,6 +247,7 @@ def written(bodies: Any) -> set[str]:
     found: set[str] = set()
     for step in (step for body in bodies for step in body):
         if not isinstance(step, Block):
+            assert step.verb != "make", "an array that is made has no value to be poisoned"
             found.add("notes" if step.verb == "note" else step.target)
             found |= {"count"} if step.verb == "draw" else set()
         elif step.by != 0:
@@ -201,6 +266,13 @@ class _Graph:
         self.notes: list[Any] = []
         self.noted = cs.Var("notes")
         self.rng = cs.random.Generator(SEED)
+        # The names of arrays that the program makes and keeps.
+        self.kept: set[str] = set()
+
+    def drop(self) -> None:
+        """Drop the arrays that the program made and does not keep."""
+        own = {*begin(), *self.kept}
+        self.arrays = {name: array for name, array in self.arrays.items() if name in own}
 
     def record(self, g: Any, program: tuple[Any, ...]) -> None:
         for step in program:
@@ -216,6 +288,12 @@ class _Graph:
                     self.record(g, step.bodies[1])
 
     def do(self, step: Do) -> None:
+        if step.verb == "make":
+            left, right = self.arrays[step.value.left], self.arrays[step.value.right]
+            self.arrays[step.target] = (left * 2 + right - 1) % 1000
+            if step.value.is_kept:
+                self.kept.add(step.target)
+            return
         x = self.arrays[step.target]
         match step.verb:
             case "set":
@@ -226,6 +304,10 @@ class _Graph:
                 x += step.value
             case "mix":
                 x += self.arrays[step.value]
+                x %= 1000
+            case "total":
+                total = xp.sum(self.arrays[step.value] * 2 + 1, dtype=np.int32)
+                x += total
                 x %= 1000
             case "fail":
                 # Two kinds of exceptions, without a further choice.
@@ -243,6 +325,10 @@ class _Graph:
             try:
                 return self.arrays[name].numpy().tolist()
             except cs.OpError:
+                return None
+            except cs.RecordingError:
+                # No launch makes it, as in a block that is repeated 0 times.
+                assert name not in begin()
                 return None
 
         found = {name: value(name) for name in self.arrays}
@@ -274,6 +360,17 @@ def _exit() -> None:
     raise PlannedExit
 
 
+def is_defined(program: tuple[Any, ...]) -> bool:
+    """True if three runs of the program read no array that was never made."""
+    model = Interpreter()
+    try:
+        for _ in range(3):
+            model.run(program)
+    except Undefined:
+        return False
+    return True
+
+
 def control_differences(
     program: tuple[Any, ...],
     setting: Setting,
@@ -289,6 +386,7 @@ def control_differences(
         made = _Graph()
         with cs.graph() as g:
             made.record(g, program)
+        made.drop()
         executable = g.instantiate(without=without)
         for _ in range(times):
             executable.launch()
@@ -302,9 +400,9 @@ def control_differences(
         values, notes, count = made.outcome(engine)
         executable.close()
     found = [
-        f"{name} is {values[name]}, not {wanted}"
-        for name, wanted in model.values.items()
-        if values[name] != wanted
+        f"{name} is {values[name]}, not {model.values[name]}"
+        for name in values
+        if name in model.values and values[name] != model.values[name]
     ]
     if notes != model.notes:
         found.append(f"notes are {notes}, not {model.notes}")
@@ -318,26 +416,35 @@ def rebound_control_differences(
 ) -> list[str]:
     """The differences of a graph when all arrays, including flags, are replaced at each turn."""
     models, notes, count = [Interpreter(), Interpreter()], [], 0
+    # The values of arrays that the graph makes, whatever its arguments are.
+    shared: dict[str, Any] = {}
     with open_engine(setting) as engine, cs.use(engine):
         made, other = _Graph(), _Graph()
         sets = [made.arrays, other.arrays]
         with cs.graph() as g:
             made.arrays = {name: g.argument(name, array) for name, array in sets[0].items()}
             made.record(g, program)
+        made.drop()
         with g.instantiate(without=without) as executable:
             for turn in turns:
                 executable.update(**sets[turn])
                 executable.launch()
                 models[turn].notes, models[turn].count = notes, count
-                models[turn].run(program)
+                models[turn].values |= shared
+                try:
+                    models[turn].run(program)
+                except Undefined:
+                    # On these arrays in this order.
+                    reject()
                 notes, count = models[turn].notes, models[turn].count
+                shared = {n: v for n, v in models[turn].values.items() if n not in begin()}
             engine.waitall(PATIENCE_S)
         held = [{name: array.numpy().tolist() for name, array in each.items()} for each in sets]
     found = [
         f"{name} of set {number} is {values[name]}, not {wanted}"
         for number, values in enumerate(held)
         for name, wanted in models[number].values.items()
-        if values[name] != wanted
+        if name in values and values[name] != wanted
     ]
     if made.notes != notes:
         found.append(f"notes are {made.notes}, not {notes}")
