@@ -20,7 +20,6 @@ from cudasync.driver.memory.box_copies import memcpy_box_async
 from cudasync.driver.memory.operand import address_of
 from cudasync.engine import Op, engine
 from cudasync.engine.hazards.variable import is_written
-from cudasync.engine.host.pool import COPY_POOL
 from cudasync.engine.op import OpKind
 from cudasync.graph.node import Node
 from cudasync.graph.transfers import Transfer
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 
 # More is set aside in pageable memory: page-locking would take longer than the copy.
 MOST_PINNED_BYTES = KEPT_BYTES // 2
-# A larger copy from or to pageable memory is left to the driver, which waits inside: the wait is
-# short beside the copy, and many copies under way would page-lock much memory.
-MOST_STAGED_BYTES = 4 << 20
 
 
 def copy(
@@ -70,24 +66,15 @@ def copy(
     A NumPy array takes part in the hazards like a device array.
 
     Copies from and to pinned memory (`pinned_empty`) are enqueued at once and overlap kernels. With
-    pageable memory (any other NumPy array) as the target, up to 4 MiB go through pinned memory of
-    the engine, so that such a copy overlaps too, and a thread of the engine copies from there. With
-    more the driver waits while it copies. So a thread of the engine issues the copy once its
-    predecessors are over; later ops on its operands are issued when the copy is done. A copy with a
-    positive `priority` never waits behind a copy
+    pageable memory (any other NumPy array) as the target the driver waits while it copies. So a
+    thread of the engine issues the copy once its predecessors are over; later ops on its operands
+    are issued when the copy is done. A copy with a positive `priority` never waits behind a copy
     without one, unless it depends on that copy. Raises ValueError if shapes or sizes differ,
     TypeError if dtypes do, and ClosedError for memory that was closed or lost in a reset of its
     device.
     """
     if count is not None:
         return _copy_first(target, source, count, name, priority)
-    return _copied(target, source, name, priority)
-
-
-def _copied(
-    target: Any, source: Any, name: str | None, priority: int = 0, *, is_fetched: bool = False
-) -> Op:
-    """`copy` of all elements. The caller waits for a copy that `is_fetched`."""
     reap()
     target, source = _on_host(seen(target)), seen(source)
     is_of_numpy = isinstance(source, np.ndarray)
@@ -103,7 +90,7 @@ def _copied(
             op = _copy(Side(source, "source"), to, name, priority, is_pageable=is_pageable)
             lend_until(op)
             return op
-    return _copy(of, to, name, priority, is_pageable=is_pageable, is_fetched=is_fetched)
+    return _copy(of, to, name, priority, is_pageable=is_pageable)
 
 
 def _is_of_the_program(of: Side) -> bool:
@@ -144,16 +131,10 @@ def _forget(op: Op) -> None:
 
 
 def _copy(
-    of: Side,
-    to: Side,
-    name: str | None,
-    priority: int,
-    *,
-    is_pageable: bool | None = None,
-    is_fetched: bool = False,
+    of: Side, to: Side, name: str | None, priority: int, *, is_pageable: bool | None = None
 ) -> Op:
     """Push the copy between two sides that match. `is_pageable` tells of a source in host memory;
-    None if nobody has asked the driver. The caller waits for a copy that `is_fetched`."""
+    None if nobody has asked the driver."""
     target, source = to.resource, of.resource
     if to.is_host and of.is_host:
 
@@ -187,11 +168,6 @@ def _copy(
     assert device is not None
     host = to if to.is_host else of if of.is_host else None
     take_over_foreign((target, source))
-    is_blocking = host is not None and (
-        _is_pageable(host, device) if host is to or is_pageable is None else is_pageable
-    )
-    if is_blocking and not is_fetched and _is_staged(to, of):
-        return _through_pinned(to, of, kind, device, name, priority)
     # In a recording this is a node.
     pushed: Any = engine()._push(
         copy_on_stream,
@@ -201,7 +177,8 @@ def _copy(
         name=name or f"copy {kind.value}",
         priority=priority,
         device=device,
-        is_blocking=is_blocking,
+        is_blocking=host is not None
+        and (_is_pageable(host, device) if host is to or is_pageable is None else is_pageable),
     )
     if pushed.__class__ is Node and to.nbytes:
         places = (to.region, to.device), (of.region, of.device)
@@ -289,60 +266,6 @@ def _apart(to: Side, of: Side, name: str | None, priority: int) -> Op:
     return op
 
 
-def _is_staged(to: Side, of: Side) -> bool:
-    """True for a copy from or to pageable memory that goes through pinned memory."""
-    return (
-        to.is_contiguous
-        and of.is_contiguous
-        and to.nbytes <= MOST_STAGED_BYTES
-        and engine().mode == "async"
-    )
-
-
-def _through_pinned(
-    to: Side, of: Side, kind: OpKind, device: Device, name: str | None, priority: int
-) -> Op:
-    """Copy from or to pageable memory without a call in which the driver waits: by a copy of pinned
-    memory, which is enqueued at once and overlaps kernels, and a host op beside it."""
-    staged, take_back = staging_of(device).lend((to.nbytes,), np.dtype(np.uint8))
-    whole = name or f"copy {kind.value}"
-    if to.is_host:
-        _copy(of, Side(staged, "target"), whole, priority)
-        op = _on_copier(to.handle, staged, to.resource, staged, whole, priority)
-    else:
-        _on_copier(staged, of.handle, staged, of.resource, whole, priority)
-        op = _copy(Side(staged, "source"), to, whole, priority)
-    take_back(op)
-    return op
-
-
-def _on_copier(
-    target: np.ndarray[Any, Any],
-    source: np.ndarray[Any, Any],
-    written: Any,
-    read: Any,
-    whole: str,
-    priority: int,
-) -> Op:
-    """Copy contiguous bytes of the host, by a thread that no function of the program blocks."""
-
-    def copy_on_host() -> None:
-        np.copyto(_bytes_of(target), _bytes_of(source))
-
-    return engine().push(
-        copy_on_host,
-        reads=[read],
-        writes=[written],
-        name=f"{whole} (aside)",
-        priority=priority,
-        pool=COPY_POOL,
-    )
-
-
-def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return array.reshape(-1).view(np.uint8)
-
-
 def _is_pageable(host: Side, device: Device) -> bool:
     """True for host memory with which the driver's copies block. (cuPointerGetAttribute)"""
     return bool(host.nbytes) and not is_known_to_driver(address_of(host.handle), device)
@@ -359,7 +282,7 @@ def fetched(array: Array, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """`out` with the elements of `array`; waits for them."""
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out= takes a NumPy array, not {type(out).__name__}")
-    _copied(out, array, "numpy", is_fetched=True).wait()
+    copy(out, array, name="numpy").wait()
     return out
 
 

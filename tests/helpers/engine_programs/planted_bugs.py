@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 import cudasync as cs
-from cudasync.array.copies import copy as copies
 from cudasync.array.elementwise import plan
 from cudasync.array.host import plan as host_plan
 from cudasync.array.steps import on_host, step
@@ -156,12 +155,6 @@ def _behind_all(group: StreamGroup) -> Timeline:
     return made
 
 
-def _unread(target, source, written, read, whole, priority) -> cs.Op:
-    """The host's part of a copy through pinned memory, which names another array as read."""
-    return _on_copier(target, source, written, np.empty_like(read), whole, priority)
-
-
-_on_copier = copies._on_copier
 _fresh = StreamGroup.fresh
 _add = Union.add
 _find = histories.find
@@ -183,7 +176,6 @@ _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
         (device_push, "beside", lambda point, before, group: group.choose(before)),
     ),
     "a new stream is taken to be behind all streams": ((StreamGroup, "fresh", _behind_all),),
-    "pinned memory is read before the copy there": ((copies, "_on_copier", _unread),),
     "a batch is taken for its first step": ((Union, "add", _first_of_all),),
     "a batch needs what it writes itself": (
         (Cover, "without", lambda self, region: [Region(*region)]),
