@@ -4,7 +4,8 @@ A profile tells the commands of a run: the time of each kernel, the size of each
 them read what another wrote. `Placed` enqueues the same: kernels of the same duration, copies of
 the same size. Its streams are those of a programmer who knows the whole program: kernels that
 follow each other have a stream, and copies in each direction have one, as a device has one copy
-engine for each. Functions of the host run when a command needs them.
+engine for each. Functions of the host run when a command needs them. So do copies of ordinary host
+memory, in which the driver waits, and the rest of them last: until then nothing waits.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Command:
         self.record = record
         self.needs = needs
         self.is_host = record.kind == "host"
+        # The driver waits inside.
+        self.is_blocking = "pageable" in (record.place or "")
         self.stream: Any = None
         self.event: cs.Event | None = None
         self.is_over = False
@@ -69,6 +72,7 @@ class Placed:
         largest = max((each.record.size_bytes for each in self.commands), default=0)
         self._memory: dict[int, Any] = {}
         self._pinned = cs.pinned_empty((max(largest, 1),), np.uint8)
+        self._pageable = np.zeros(max(largest, 1), np.uint8)
         for device in {device for device, _ in self._streams}:
             self._prepare(device, max(largest, 4096))
 
@@ -78,8 +82,11 @@ class Placed:
         for each in self.commands:
             each.is_over = False
         for each in self.commands:
-            if not each.is_host:
+            if not (each.is_host or each.is_blocking):
                 self._enqueue(each)
+        for each in self.commands:
+            if each.is_blocking:
+                self._do(each)
         for stream in self._streams.values():
             stream.synchronize()
         return stopwatch.stop()[0] / 1e3
@@ -133,12 +140,28 @@ class Placed:
             self._rounds_per_us[device] = CALIBRATION_ROUNDS / (times[1] - times[0])
         cs.Device(0).use()
 
+    def _do(self, command: Command) -> None:
+        """What the host does, unless it is done: a copy in which it waits; or a function, which
+        takes no time by a device's clock, but waits for what it needs."""
+        if command.is_over:
+            return
+        command.is_over = True
+        if command.is_blocking:
+            self._enqueue(command)
+            return
+        for each in command.needs:
+            if each.is_host or each.is_blocking:
+                self._do(each)
+            else:
+                assert each.event is not None
+                each.event.synchronize()
+
     def _enqueue(self, command: Command) -> None:
         stream, record = self._streams[command.stream], command.record
         for each in command.needs:
-            if each.is_host:
-                _run_host(each)
-            elif each.stream != command.stream:
+            if each.is_host or each.is_blocking:
+                self._do(each)
+            if not each.is_host and each.stream != command.stream:
                 assert each.event is not None
                 stream.wait(each.event)
         device = record.device or 0
@@ -158,27 +181,15 @@ class Placed:
             )
         else:
             size = record.size_bytes
+            host = self._pageable if command.is_blocking else self._pinned
             source, target = {
-                "HtoD": (self._pinned, first),
-                "DtoH": (first, self._pinned),
+                "HtoD": (host, first),
+                "DtoH": (first, host),
                 "DtoD": (first, second),
             }[record.kind]
             cs.memcpy_async(target, source, stream=stream, size_bytes=size)
         if command.event is not None:
             stream.record(command.event)
-
-
-def _run_host(command: Command) -> None:
-    """A function of the host, which takes no time by a device's clock: wait for what it needs."""
-    if command.is_over:
-        return
-    for each in command.needs:
-        if each.is_host:
-            _run_host(each)
-        else:
-            assert each.event is not None
-            each.event.synchronize()
-    command.is_over = True
 
 
 def commands(records: Sequence[Record]) -> list[Record]:

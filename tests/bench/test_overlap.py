@@ -87,6 +87,17 @@ def test_copies_of_one_direction_share_a_stream():
     assert four == pytest.approx(2 * one, rel=1e-2)
 
 
+def test_what_blocks_its_thread_is_enqueued_behind_what_does_not():
+    """A copy of ordinary memory, after a long chain and before a kernel that needs none of it."""
+    chain = [kernel(0)]
+    for number in range(1, 4):
+        chain.append(kernel(number, chain[-1]))
+    blocking = copy(4, "DtoH", chain[-1])
+    blocking.place = "device 0 pageable"
+    blocking.size_bytes = 0
+    assert kernels_long([*chain, blocking, kernel(5)]) == pytest.approx(4, rel=0.05)
+
+
 @pytest.mark.parametrize(
     "name", [each.name for each in all_programs(lambda name, small, large: small)]
 )
