@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from helpers.engine_programs.reference_model import joined
@@ -36,6 +36,13 @@ class Planned(Exception):
 
 class PlannedExit(BaseException):
     """The exception of a host function that fails like `sys.exit`, a cancelled task or Ctrl-C."""
+
+
+def _outermost(engine: Any) -> Any:
+    """The engine that will run what is pushed to this one, which may be a recording."""
+    while engine.mode == "recording":
+        engine = engine.outside
+    return engine
 
 
 def function_of(run: Runner, id_: str, step: Step):
@@ -75,7 +82,7 @@ def function_of(run: Runner, id_: str, step: Step):
         case Fail(target, _, is_late):
             x = run.numbers(target)
             # On the caller's thread it would end the program, as it should.
-            may_exit = run.engine.mode != "serial" and id_[-1] in "13579"
+            may_exit = _outermost(run.engine).mode != "serial" and id_[-1] in "13579"
 
             def function(stream: cs.Stream | None = None) -> None:
                 if is_late and stream is not None:
