@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from helpers.engine_programs.steps import Setting
 from helpers.engine_programs.strategies import programs, settings
+from helpers.graphs.control_programs import control_differences, control_programs, is_defined
 from helpers.graphs.recorded_programs import graph_differences, recordable
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
@@ -39,6 +40,12 @@ def test_a_graph_gives_the_serial_result_each_time(program, setting, times):
 @given(programs(max_steps=16, ordered=True, draws=True).map(recordable), settings())
 def test_launches_are_in_order_with_eager_work_on_the_same_data(program, setting):
     assert not graph_differences(program, setting, 2, beside=True)
+
+
+@given(control_programs(makes=True).filter(is_defined), settings(), st.integers(1, 3))
+def test_blocks_that_make_arrays_are_in_order_with_eager_work(program, setting, times):
+    """Temporaries of bodies, arrays that the program keeps, and values for later rounds."""
+    assert not control_differences(program, setting, times, beside=True)
 
 
 class ForgetsReaders(Hazards):
