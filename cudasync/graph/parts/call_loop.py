@@ -78,9 +78,11 @@ class Calls:
         if left < len(self._rest):
             error.__traceback__ = called
             return len(self) - left - 1
-        if called is None or called.tb_lineno < _FIRST_LINE:
+        if called is None or called.tb_frame.f_code is not self._call_rounds.__code__:
+            # The frame of a signal handler, if that is a function of Python.
             return None
-        assert called.tb_frame.f_code is self._call_rounds.__code__
+        if called.tb_lineno < _FIRST_LINE:
+            return None
         error.__traceback__ = called.tb_next
         done = len(self._rounds) - length_hint(rounds) - 1
         return done * AT_ONCE + called.tb_lineno - _FIRST_LINE

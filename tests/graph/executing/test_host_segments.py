@@ -123,6 +123,31 @@ def test_a_function_beside_additions_finds_numpy_as_it_is():
     assert x.numpy().tolist() == [4] * 4
 
 
+def interrupted(function, at, *arguments):
+    """Call it; a handler raises KeyboardInterrupt where the function with the code `at` begins."""
+
+    def handle(frame, event, argument):
+        if event == "call" and frame.f_code is at:
+            raise KeyboardInterrupt
+
+    sys.settrace(handle)
+    try:
+        function(*arguments)
+    finally:
+        sys.settrace(None)
+
+
+@pytest.mark.parametrize("count", [3, AT_ONCE, 2 * AT_ONCE + 3])
+def test_what_a_signal_handler_raises_before_any_call_is_no_failure_of_a_function(count):
+    """The handler is a function of Python, so its own frame is in the traceback."""
+    calls = Calls([lambda: None] * count)
+    for at in (Calls._go.__code__, calls._call_rounds.__code__):
+        place = calls.begin()
+        with pytest.raises(KeyboardInterrupt) as info:
+            interrupted(calls.go, at, *place)
+        assert calls.failed_at(*place, info.value) is None
+
+
 def test_a_place_that_is_one_off_is_found(monkeypatch):
     monkeypatch.setattr(call_loop, "_FIRST_LINE", call_loop._FIRST_LINE + 1)
     assert wrong_places("Python")
