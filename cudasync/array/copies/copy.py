@@ -11,7 +11,7 @@ import numpy as np
 from cudasync.array.allocation import reap
 from cudasync.array.array import Array
 from cudasync.array.copies.copy_operands import Side, box_of, meet, raise_unless_alike
-from cudasync.array.copies.staging import KEPT_BYTES, staging_of
+from cudasync.array.copies.staging import KEPT_BYTES, forget, staging_of
 from cudasync.array.host.memory import CPU, view_of
 from cudasync.array.interchange.cuda_array_interface import seen, take_over_foreign
 from cudasync.driver import memcpy_async
@@ -86,7 +86,7 @@ def copy(
         is_pageable = to.device is None or _is_pageable(of, to.device)
         if is_pageable and _is_of_the_program(of):
             source, lend_until = _set_aside(source, to.device)
-            is_pageable = lend_until is _forget
+            is_pageable = lend_until is forget
             op = _copy(Side(source, "source"), to, name, priority, is_pageable=is_pageable)
             lend_until(op)
             return op
@@ -119,15 +119,11 @@ def _set_aside(
     source = source.transpose(order)
     if device is None or source.nbytes > MOST_PINNED_BYTES:
         staged = source.copy()
-        lend_until: Callable[[Op], None] = _forget
+        lend_until: Callable[[Op], None] = forget
     else:
         staged, lend_until = staging_of(device).lend(source.shape, source.dtype)
         np.copyto(staged, source)
     return staged.transpose(sorted(range(len(order)), key=order.__getitem__))[upright], lend_until
-
-
-def _forget(op: Op) -> None:
-    """The op refers to the contents, which end with it."""
 
 
 def _copy(

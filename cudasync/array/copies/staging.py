@@ -21,6 +21,7 @@ import numpy as np
 
 from cudasync.atomic import Roll
 from cudasync.driver import PinnedBuffer
+from cudasync.errors import CudaError
 from cudasync.graph.node import Node
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 KEPT_BYTES = 128 << 20
 
 Pinned: TypeAlias = "np.ndarray[Any, Any]"
+
+
+def forget(op: Op) -> None:
+    """The op refers to the contents, which end with it."""
 
 
 class Staging:
@@ -56,14 +61,20 @@ class Staging:
     ) -> tuple[Pinned, Callable[[Op], None]]:
         """A pinned array, and a function that takes it back when the last op that uses it is over.
 
-        The array must not be empty.
+        The array must not be empty. For a lost device it is pageable, and the function `forget`.
         """
         size = math.prod(shape) * dtype.itemsize
         rounded = 1 << max(8, (size - 1).bit_length())
         buffers = self._of_now()
         pinned = buffers.take(rounded)
         if pinned is None:
-            pinned = PinnedBuffer(rounded, self._device).view((rounded,), np.uint8)
+            try:
+                pinned = PinnedBuffer(rounded, self._device).view((rounded,), np.uint8)
+            except CudaError as error:
+                if not error.sticky:
+                    raise
+                # The device is lost: the op that uses the memory says so, and not its push.
+                return np.empty(shape, dtype), forget
         # It returns to the buffers that lent it: after a reset that memory is gone.
         return pinned[:size].view(dtype).reshape(shape), partial(buffers.lend_until, pinned)
 

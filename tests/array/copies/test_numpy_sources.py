@@ -121,6 +121,30 @@ def test_the_failure_of_the_sources_writer_is_inherited():
         engine.clear_errors()
 
 
+LOSES_ITS_DEVICE = """
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry wild() { .reg .b64 %rd_to; mov.u64 %rd_to, 8; st.global.u32 [%rd_to], 1; ret; }
+"""
+
+
+@pytest.mark.loses_device
+@pytest.mark.parametrize("part", PARTS)
+def test_a_copy_to_a_lost_device_fails_as_an_op_and_not_in_its_push(part):
+    """Nobody knows when a device is lost: the program is told by whoever waits."""
+    try:
+        with cs.Engine():
+            x = cs.zeros((3, 4), np.int32)
+            launched = cs.Module.from_ptx(LOSES_ITS_DEVICE).kernel("wild")[1, 1]()
+            assert launched.exception(PATIENCE_S) is not None
+            op = cs.copy(x, PARTS[part](np.ones(SHAPE, np.int32)))
+            assert op.exception(PATIENCE_S) is not None
+    finally:
+        cs.Device(0).reset()
+        cs.engine().clear_errors()
+
+
 def test_a_launch_reads_the_source_as_of_then():
     x, source = cs.zeros(4), np.ones(4, np.float32)
     with cs.graph() as g:
