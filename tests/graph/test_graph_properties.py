@@ -104,6 +104,7 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     def search(program):
         assert not graph_differences(program, Setting(), 2, beside=True)
 
-    # Wrongly ordered work shows in some runs only.
-    with pytest.raises((AssertionError, Flaky)):
+    # Wrongly ordered work shows in some runs only. A draw that is not counted may be refused: the
+    # counter is on another device then.
+    with pytest.raises((AssertionError, Flaky, ValueError)):
         search()

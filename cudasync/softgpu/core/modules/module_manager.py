@@ -34,7 +34,7 @@ from cudasync.softgpu.core.modules.modules import (
     Source,
     initial_bytes,
 )
-from cudasync.softgpu.core.modules.size_limits import check_sizes
+from cudasync.softgpu.core.modules.size_limits import check_sizes, excess
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context
@@ -188,7 +188,8 @@ class ModuleManager:
         """The module compiled by an earlier process, if it is cached on disk."""
         machine = self._machine
         found = None if machine.record else self._find(image, memcheck=machine.memcheck)
-        if found is None:
+        if found is None or excess(found.version, found.compiled) is not None:
+            # A module that is refused was kept before: its text has the place for the refusal.
             return None
         machine.capability.check_target(found.target)
         return Source(image, found.target), found.compiled

@@ -28,7 +28,14 @@ def check_sizes(source: ir.Module, compiled: CompiledModule) -> None:
     if constants > MAX_CONSTANT_BYTES:
         amount = _of(constants, MAX_CONSTANT_BYTES)
         raise PtxError(f"File uses too much global constant data ({amount})")
-    is_new = source.version >= (8, 1)
+    found = excess(source.version, compiled)
+    if found is not None:
+        raise _at(source, *found)
+
+
+def excess(version: tuple[int, int], compiled: CompiledModule) -> tuple[str, str] | None:
+    """The first kernel beyond the limits of PTX of this version, and why; None if there is none."""
+    is_new = version >= (8, 1)
     parameters = MAX_PARAMETER_BYTES_SINCE_8_1 if is_new else MAX_PARAMETER_BYTES
     for name, kernel in compiled.kernels.items():
         for what, size, most in (
@@ -37,10 +44,10 @@ def check_sizes(source: ir.Module, compiled: CompiledModule) -> None:
             ("parameter space", kernel.parameter_size, parameters),
         ):
             if size > most:
-                why = f"Entry function '{name}' uses too much {what} ({_of(size, most)})"
-                raise _at(source, name, why)
+                return name, f"Entry function '{name}' uses too much {what} ({_of(size, most)})"
         if kernel.max_threads < 1:
-            raise _at(source, name, "Positive non-zero value expected for maxntid")
+            return name, "Positive non-zero value expected for maxntid"
+    return None
 
 
 def _of(size: int, most: int) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import textwrap
 
+import pytest
+from helpers.repository.subprocesses import run_module
 from helpers.repository.subprocesses import start as start_process
 
 from cudasync import kept
@@ -43,3 +45,16 @@ def test_a_second_process_compiles_nothing_and_a_damaged_file_only_what_it_held(
     files[1].write_bytes(files[2].read_bytes())
     assert counts(tmp_path, "3") == (2, compiled - 2)
     assert counts(tmp_path, "4") == (0, compiled)
+
+
+@pytest.mark.parametrize("name", ["huge_shared", "huge_local"])
+def test_what_a_process_refused_is_refused_by_the_next_one_too(tmp_path, name):
+    """Its code was kept before its sizes were looked at."""
+    for _ in range(2):
+        code, printed = run_module(
+            "helpers.fuzzing.faulting_kernels",
+            name,
+            deadline_s=60,
+            **{kept.VARIABLE: str(tmp_path)},
+        )
+        assert (code, printed) == (0, f"{name}:\n")
