@@ -48,10 +48,15 @@ def diamond() -> None:
         executable.close()
 
 
+STARTS = count(1)
+
+
 def operators() -> None:
-    """Temporaries that share memory, used beside each other."""
+    """Temporaries that share memory, used beside each other. The numbers are others each time:
+    memory that is used again may have those of the last time."""
+    start = next(STARTS)
     with cs.Engine("serial") as engine, cs.use(engine):
-        x = cs.array(np.arange(4))
+        x = cs.array(np.arange(4) + start)
         with cs.graph() as g:
             both = xp.cumulative_sum(x) + xp.cumulative_sum(x * 2)
             last = xp.cumulative_sum(xp.cumulative_sum(both))
@@ -59,7 +64,7 @@ def operators() -> None:
         with g.instantiate() as executable:
             for _ in range(2):
                 executable.launch()
-        wanted = np.cumsum(np.cumsum(3 * np.cumsum(np.arange(4))))
+        wanted = np.cumsum(np.cumsum(3 * np.cumsum(np.arange(4) + start)))
         assert last.numpy().tolist() == wanted.tolist()
 
 
