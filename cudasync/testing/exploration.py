@@ -6,6 +6,7 @@ import gc
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cudasync.array.memory.free_lists import put_in_order
 from cudasync.driver import Device, device_count
 from cudasync.driver.extensions import exploration
 from cudasync.errors import CudaError
@@ -93,8 +94,10 @@ def _run_orders(program: Callable[[], object], most: int, keep_going: bool) -> l
 
 
 def _sweep() -> None:
-    """Free garbage now, so that no frees of earlier objects fall into a run."""
+    """Free garbage now, so that no frees of earlier objects fall into a run, and let each run find
+    the memory of dead results alike."""
     gc.collect()
+    put_in_order()
     for ordinal in range(device_count()):
         Device(ordinal).synchronize()
 

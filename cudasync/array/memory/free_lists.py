@@ -189,6 +189,14 @@ def empty_pools(ordinal: int | None = None) -> int:
     return freed
 
 
+def put_in_order() -> None:
+    """Let the idle blocks be taken in the order of their addresses, whatever was done before."""
+    for home in _homes(None):
+        blocks = sorted(home.idle.copy(), key=lambda each: each.region)
+        home.idle.clear()
+        home.idle.extend(blocks)
+
+
 def idle_bytes(ordinal: int | None = None) -> int:
     """The bytes that are kept for later results, on all devices or on one."""
     return sum(pool.idle_bytes for pool in _pools(ordinal))

@@ -17,6 +17,7 @@ from weakref import ref
 from cudasync.array.allocation import Allocation
 from cudasync.array.memory.free_lists import HANDING_ON, Size, pool_of, size_among
 from cudasync.array.memory.reuse import instead, is_in_use
+from cudasync.driver.extensions import exploration
 from cudasync.engine import engine
 
 if TYPE_CHECKING:
@@ -92,8 +93,9 @@ class Source:
         if home is None:
             home = size_among(self._pool, self._size_bytes)
         idle, before = home.idle, self._before
-        # So a loop takes the same memory in each turn, or in every other one.
-        taken = before[0]()
+        # So a loop takes the same memory in each turn, or in every other one. Explored runs begin
+        # alike: they know of no earlier run.
+        taken = None if exploration.is_under_way else before[0]()
         try:
             if taken is not None and taken in idle:
                 idle.remove(taken)
