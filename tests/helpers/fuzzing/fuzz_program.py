@@ -174,6 +174,8 @@ def _run(compiled, name: str) -> None:
 
 
 def main(kind: str, first: int, count: int) -> None:
+    # A crash shows where it was.
+    faulthandler.enable()
     cases = {"text": text_case, "typed": typed_case, "thought up": thought_up_case}
     cases["fat binary"] = fat_binary_case
     case: Callable[[int], str] = cases[kind]

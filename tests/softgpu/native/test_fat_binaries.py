@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 
 import pytest
 from cuda.bindings import driver
@@ -25,6 +26,7 @@ from helpers.driver.fat_binaries import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cudasync.softgpu.abi.marshalling.image_pointers import image_at
 from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT, named
 from cudasync.softgpu.core.driver_types.result_codes import (
     INVALID_IMAGE,
@@ -102,6 +104,22 @@ def test_every_cut_is_a_damaged_image(compression):
     image = container(entry(PTX, 75, TEXT, compression))
     for end in range(4, len(image)):
         assert failure(image[:end]).code == INVALID_IMAGE
+
+
+def test_a_container_is_not_read_past_memory_that_may_be_read():
+    """Memory may be mapped, and yet nobody may read it: such as the rest of a thread's heap."""
+    image = container(entry(PTX, 75, TEXT))
+    page = mmap.PAGESIZE
+    memory = mmap.mmap(-1, 2 * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    memory[page - len(image) : page] = image
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + page), page, 0) == 0
+    at = start + page - len(image)
+    assert image_at(at, DEFAULT) == image
+    memory[page - len(image) + 8 : page - len(image) + 16] = (len(image) - 15).to_bytes(8, "little")
+    with pytest.raises(DriverFailure, match=f"there are no {len(image) + 1} bytes") as caught:
+        image_at(at, DEFAULT)
+    assert caught.value.code == INVALID_IMAGE
 
 
 @pytest.mark.parametrize("compression", [LZ4, ZSTANDARD])

@@ -19,7 +19,7 @@ from cudasync.softgpu.core.driver_types.result_codes import (
 )
 from cudasync.softgpu.core.fat_binaries import is_container, size_of
 from cudasync.softgpu.core.fat_binaries.container import HEADER_BYTES, MAGIC
-from cudasync.softgpu.core.memory.host_pages import is_mapped
+from cudasync.softgpu.core.memory.host_pages import read
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.driver_types.compute_capability import Capability
@@ -85,11 +85,12 @@ def _container_at(address: int) -> bytes:
     size = size_of(header) if is_container(header) else 0
     if not size:
         raise DriverFailure(INVALID_IMAGE, "the wrapper of a fat binary leads to no fat binary")
-    if size > _MOST_BYTES or not is_mapped(address, size):
+    found = read(address, size) if size <= _MOST_BYTES else None
+    if found is None:
         raise DriverFailure(
             INVALID_IMAGE, f"the fat binary is damaged: there are no {size} bytes at {address:#x}"
         )
-    return ctypes.string_at(address, size)
+    return found
 
 
 def file_at(path: int) -> bytes:

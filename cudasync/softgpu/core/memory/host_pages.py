@@ -6,7 +6,9 @@ A real driver crashes on a wild host pointer in a copy; here such a pointer is I
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +32,34 @@ def is_mapped(address: int, size_bytes: int) -> bool:
         return False
     start = address & ~_PAGE_MASK
     return bool(_msync(start, address + size_bytes - start, _MS_ASYNC) == 0)
+
+
+# Copies memory without a signal if a part of it may not be read. It is slower than msync: a call for
+# each page that it finds, where msync walks the mappings.
+_copy = ctypes.CDLL(None, use_errno=True).process_vm_readv
+_copy.argtypes = [ctypes.c_int, *[ctypes.c_size_t] * 5]
+_copy.restype = ctypes.c_ssize_t
+# A container may forbid the call.
+_FORBIDDEN: Final = (errno.EPERM, errno.ENOSYS)
+
+
+def read(address: int, size_bytes: int) -> bytes | None:
+    """A copy of the range; None if the process may not read all of it.
+
+    Memory may be mapped that nobody may read: the rest of a thread's heap, the guard of a stack.
+    """
+    if not is_mapped(address, size_bytes):
+        return None
+    found = ctypes.create_string_buffer(size_bytes)
+    # Two structures iovec: where to, and where from.
+    spans = (ctypes.c_size_t * 4)(ctypes.addressof(found), size_bytes, address, size_bytes)
+    here = ctypes.addressof(spans)
+    count = _copy(os.getpid(), here, 1, here + 2 * ctypes.sizeof(ctypes.c_size_t), 1, 0)
+    if count == size_bytes:
+        return found.raw
+    if count < 0 and ctypes.get_errno() in _FORBIDDEN:
+        return ctypes.string_at(address, size_bytes)
+    return None
 
 
 _PAGE_BITS: Final = 12
