@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 
 import cudasync as cs
 from cudasync import xp
@@ -147,7 +148,8 @@ def test_a_wrong_fusion_is_found(wrong, block, monkeypatch):
     def search(steps):
         assert not differences(steps, block=block)
 
-    with pytest.raises(AssertionError):
+    # Flaky: memory that is used again may hold the right numbers by chance.
+    with pytest.raises((AssertionError, Flaky)):
         search()
 
 
@@ -182,7 +184,8 @@ def test_a_wrong_pass_is_found(name, wrong, monkeypatch):
         else:
             assert not differences(steps)
 
-    with pytest.raises(AssertionError):
+    # Flaky: memory that is used again may hold the right numbers by chance.
+    with pytest.raises((AssertionError, Flaky)):
         search()
 
 

@@ -9,6 +9,7 @@ from helpers.engine_programs.steps import Setting
 from helpers.graphs.control_programs import Block, Do, control_differences, control_programs
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
+from hypothesis.errors import Flaky
 
 import cudasync as cs
 from cudasync import xp
@@ -208,5 +209,6 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     def search(program):
         assert not control_differences(program, Setting(), 1)
 
-    with pytest.raises(AssertionError):
+    # Flaky: memory that is used again may hold the right numbers by chance.
+    with pytest.raises((AssertionError, Flaky)):
         search()

@@ -222,7 +222,8 @@ def test_a_planted_bug_in_passes_is_found(bug, monkeypatch):
         times = 1 if is_of_rounds else 2
         assert not control_differences(program, Setting(), times, without=("unroll",))
 
-    with pytest.raises(AssertionError):
+    # Flaky: memory that is used again may hold the right numbers by chance.
+    with pytest.raises((AssertionError, Flaky)):
         search()
 
 
