@@ -23,7 +23,7 @@ from cudasync.engine.host.inline_execution import MOST_ELEMENTS
 from cudasync.engine.host.pool import COPIERS, COPY_POOL, WorkerPool
 from cudasync.engine.host.push import push, push_any
 from cudasync.engine.ledger import Ledger
-from cudasync.engine.lifecycle import closing, fork_and_exit, refusal, shutdown
+from cudasync.engine.lifecycle import closing, fork_and_exit, interrupts, refusal, shutdown
 from cudasync.engine.lifecycle.interrupts import wait_for_all
 from cudasync.engine.lifecycle.unhandled import Failures
 from cudasync.engine.log import fences
@@ -265,10 +265,19 @@ class Engine:
 
     def _drain(self, timeout: float | None) -> None:
         """Wait until every op pushed so far, and each op they push, has finished or failed."""
-        if timeout is None and not current.inside():
-            # Short work is over before the fence, which wakes a thread for each busy stream.
-            waiters.poll(self._issuer.tails())
-        fences.wait_for_all(self, timeout)
+        try:
+            if timeout is None and self._serial is None and not current.inside():
+                if not self._registered and fences.is_idle(self):
+                    return
+                # Usually there are only ops on streams, and the last on each ends the others: no
+                # fence, which is told of the end of each, and wakes a thread for each stream.
+                waiters.wait_for_streams(self._issuer)
+                if fences.is_idle(self):
+                    return
+            fences.wait_for_all(self, timeout)
+        except KeyboardInterrupt:
+            interrupts.note(self)
+            raise
 
     # The interface for the rooms of the engine.
 

@@ -27,6 +27,7 @@ from cudasync.errors import DeadlockError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from cudasync.engine.device.issue import Issuer
     from cudasync.engine.op import Op
     from cudasync.engine.op_classes import DeviceOp
 
@@ -116,14 +117,26 @@ def _ends_soon(op: Op) -> bool:
     return op.finished
 
 
-def poll(asked: Sequence[DeviceOp], last: Op | None = None) -> None:
-    """Ask the devices about these ops for a moment, until `last`, or all, are over."""
+def poll(asked: Sequence[DeviceOp], last: Op) -> None:
+    """Ask the devices about these ops for a moment, until `last` is over."""
     until = time.perf_counter() + SOON_S
-    while asked and not (last is not None and last.finished) and time.perf_counter() < until:
+    while asked and not last.finished and time.perf_counter() < until:
         for each in asked:
             each._pool.query(each)
-        if last is None:
-            asked = [each for each in asked if not each.finished]
+
+
+def wait_for_streams(issuer: Issuer) -> None:
+    """Wait until the last op on each stream is over, if all ops that are known are on streams."""
+    left = issuer.tails()
+    until = time.perf_counter() + SOON_S if left else 0.0
+    while left:
+        left = issuer.end_reached(left)
+        if time.perf_counter() > until:
+            break
+    for each in left:
+        if not each.finished and issuer.has_issued_all(each._engine):
+            # Whoever waits for all raises the first failure, which may be another.
+            wait_for(each, None, caller_raises=False)
 
 
 def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:

@@ -19,9 +19,20 @@ from helpers.engine_programs.fault_programs import (
     faulting_programs,
 )
 from helpers.engine_programs.judge import check, replay_line
-from helpers.engine_programs.steps import Setting
+from helpers.engine_programs.steps import (
+    LENGTH,
+    Fetch,
+    Nest,
+    Program,
+    Push,
+    Setting,
+    Token,
+    Total,
+    View,
+    Wild,
+)
 from helpers.engine_programs.strategies import mixed_programs, programs, settings
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -80,8 +91,23 @@ def test_the_serial_engine_does_what_the_model_says(program):
     check(program, Setting(serial=1))
 
 
+_ALL = View("d", 0, 0, LENGTH)
+# The operator inside an op is refused: its device is lost by then.
+REFUSED_INSIDE = Program(
+    (0,),
+    0,
+    1,
+    (
+        Push(Wild(_ALL)),
+        Push(Fetch(_ALL)),
+        Push(Nest(Token(0), (Push(Total(_ALL, _ALL)),))),
+    ),
+)
+
+
 @pytest.mark.loses_device
 @share(0.5)
+@example(REFUSED_INSIDE, Setting())
 @given(faulting_programs(max_steps=20, threads=3), settings())
 def test_a_lost_device_harms_nothing_that_has_nothing_to_do_with_it(program, setting):
     found = differences_after_fault(program, setting)

@@ -6,8 +6,11 @@ agree, and ending an op twice is harmless.
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import TYPE_CHECKING
+from collections import deque
+from functools import partial
+from itertools import chain, islice, repeat
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import Gate
 from cudasync.engine.batch.failed_step import name_to_blame
@@ -20,7 +23,7 @@ from cudasync.engine.log.node import PLANNING
 from cudasync.errors import ClosedError, CudaError, CudasyncError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from cudasync.engine.device.in_doubt import Doubt
     from cudasync.engine.device.issue import Issuer
@@ -28,6 +31,13 @@ if TYPE_CHECKING:
     from cudasync.engine.device.timeline import Timeline
     from cudasync.engine.op import Op
     from cudasync.engine.op_classes import DeviceOp
+
+
+# Many ops end at once, by calls of C alone: Ctrl-C comes between two lines, not inside of one.
+_all: Callable[[Iterable[Any]], object] = partial(deque, maxlen=0)
+_FAILURE, _OUTCOME, _NODE = map(attrgetter, ("failure", "_outcome", "_node"))
+_POINT, _IS_AWAITED = attrgetter("_point"), attrgetter("_is_awaited")
+_FIRST, _EVENT = itemgetter(0), itemgetter(2)
 
 
 def query(issuer: Issuer, op: DeviceOp) -> None:
@@ -47,58 +57,89 @@ def query(issuer: Issuer, op: DeviceOp) -> None:
 
 def advance(issuer: Issuer, timeline: Timeline, seq: int) -> None:
     """All ops on `timeline` up to `seq` have completed: end them."""
-    in_flight, ledger = timeline.in_flight, issuer.ledger
-    events = timeline.streams.events
-    give_back, give_back_pinned = events.give_back, events.give_back_pinned
-    recorder, count = ledger.recorder, ledger.counters.device_ops.count
+    advance_all(issuer, timeline.streams, ((timeline, seq),))
+
+
+def advance_all(issuer: Issuer, device: DeviceStreams, reached: Sequence[tuple[Any, ...]]) -> None:
+    """All ops on some timelines of a device have completed up to a seq each: end them.
+
+    `reached` has points, or as much of them: a timeline and a seq.
+    """
+    ops: list[DeviceOp] = []
+    for timeline, seq, *_ in reached:
+        # Others end some of them meanwhile, and remove them.
+        ops += filter(None, map(timeline.in_flight.get, range(timeline.finished + 1, seq + 1)))
+    # A tuple of this call, and no constant: its identity tells it from other threads' outcomes.
     failure: Failure | None = None
-    # A tuple of this call: its identity tells it from other threads' outcomes.
     said = (failure,)
+    ledger = issuer.ledger
     # An op is in doubt before it is issued, so before it can be reached.
-    concerns = timeline.streams.concerns
-    for each in range(timeline.finished + 1, seq + 1):
-        op = in_flight.get(each)
-        if op is None:
-            continue
-        if recorder is not None:
-            recorder.reached(op)
-        if concerns and (in_doubt := op._doubt) is not None:
-            _settle(issuer, op, in_doubt)
-            in_flight.pop(each, None)
-            continue
-        is_believed = False
-        if op.failure is None:
-            outcome = op._outcome
-            outcome.append(said)
-            is_believed = outcome[0] is said
-        if not is_believed:
-            end(issuer, op, None)
+    if ledger.recorder is not None or device.concerns or any(map(_FAILURE, ops)):
+        _end_each(issuer, ops)
+    else:
+        outcomes = list(map(_OUTCOME, ops))
+        _all(map(list.append, outcomes, repeat(said)))
+        if set(map(id, map(_FIRST, outcomes))) <= {id(said)}:
+            _end_all(issuer, device, ops)
         else:
-            # `end` and `nodes.finish`, inlined.
-            next(count)
-            op.finished = True
-            node = op._node
-            if node is not None:
-                nodes.tell(op, node)
-            else:
-                op._engine._registered.pop(op, None)
-            event = op._point[2]  # type: ignore[index]
-            if op._is_awaited:
-                give_back_pinned(event)
-            else:
-                give_back(event)
-            op._point = None
-            op._before = ()
-        in_flight.pop(each, None)
-    tail = timeline.tail
-    if tail is not None and tail.finished:
-        timeline.tail = None
-    if timeline.finished < seq:
-        timeline.finished = seq
-        # A tuple of this call. After the store: who has this news sees it.
-        timeline.group.news = said
+            # At least one has another outcome already.
+            for op, outcome in zip(ops, outcomes, strict=True):
+                if outcome[0] is said:
+                    _end_all(issuer, device, [op])
+                else:
+                    end(issuer, op, None)
+    for timeline, seq, *_ in reached:
+        before = timeline.finished
+        # Last: who is struck before leaves them to the next thread that comes here.
+        _all(map(timeline.in_flight.pop, range(before + 1, seq + 1), repeat(None)))
+        tail = timeline.tail
+        if tail is not None and tail.finished:
+            timeline.tail = None
+        if before < seq:
+            timeline.finished = seq
+            # After the store: who has this news sees it.
+            timeline.group.news = said
     if ledger.held:
         ledger.ended()
+
+
+def _end_all(issuer: Issuer, device: DeviceStreams, ops: Sequence[DeviceOp]) -> None:
+    """End ops of one device, whose outcome is this thread's: they have completed.
+
+    `end` and `nodes.finish` for many ops at once: no bytecode is run for each of them.
+    """
+    _all(islice(issuer.ledger.counters.device_ops.count, len(ops)))
+    _all(map(setattr, ops, repeat("finished"), repeat(True)))
+    # Both are looked at after that store: see `Node` and `events`.
+    if any(map(_NODE, ops)):
+        for op in ops:
+            if op._node is not None:
+                nodes.tell(op, op._node)
+    if ops:
+        _all(map(ops[0]._engine._registered.pop, ops, repeat(None)))
+    pool = device.events
+    # No other thread removes the points, so each event goes back once.
+    events = list(map(_EVENT, map(_POINT, ops)))
+    if any(map(_IS_AWAITED, ops)):
+        for op, event in zip(ops, events, strict=True):
+            (pool.give_back_pinned if op._is_awaited else pool.give_back)(event)
+    else:
+        pool.give_back_all(events)
+    _all(map(setattr, ops, repeat("_point"), repeat(None)))
+    _all(map(setattr, ops, repeat("_before"), repeat(())))
+
+
+def _end_each(issuer: Issuer, ops: Sequence[DeviceOp]) -> None:
+    """End ops that may have failed, be in doubt, or are traced."""
+    recorder = issuer.ledger.recorder
+    for op in ops:
+        if recorder is not None:
+            recorder.reached(op)
+        in_doubt = op._doubt
+        if in_doubt is not None:
+            _settle(issuer, op, in_doubt)
+        else:
+            end(issuer, op, None)
 
 
 def end(issuer: Issuer, op: DeviceOp, failure: Failure | None) -> None:

@@ -62,7 +62,8 @@ class Issuer:
 
     query, watch, report = polling.query, polling.watch, polling.report
     poll, look, tails = polling.poll, polling.look, polling.tails
-    watch_streams = polling.watch_streams
+    end_reached = polling.end_reached
+    watch_streams, has_issued_all = polling.watch_streams, polling.has_issued_all
     streams_of, tallies, heal = devices.streams_of, devices.tallies, devices.heal
     dismiss, close = devices.dismiss, devices.close
 

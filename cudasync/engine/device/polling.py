@@ -7,17 +7,24 @@ functions here are methods of the issuer.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from cudasync.driver import Event
+from cudasync.driver.streams.open_captures import Relaxed
 from cudasync.engine.device import completion
 from cudasync.engine.device.ready import settle
 from cudasync.engine.op_classes import DeviceOp
+from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cudasync.engine.device.issue import Issuer
+    from cudasync.engine.device.streams import DeviceStreams
     from cudasync.engine.device.timeline import Point, Timeline
+    from cudasync.engine.engine import Engine
     from cudasync.engine.op import Op
-    from cudasync.errors import CudasyncError
 
 # One in this many issues polls the progress of its stream, so that finished ops do not pile up in a
 # program that never waits. A stream with at most this many ops in flight is not polled.
@@ -25,6 +32,9 @@ POLL_EVERY = 32
 # With more than this in flight on one stream, its watcher waits for the middle op: this drives a
 # device that makes progress only while a thread waits.
 MOST_UNASKED = 256
+_TAIL = attrgetter("tail")
+# `RingEvent.query` for a caller that is in relaxed mode.
+is_recorded = Event.query
 
 
 def query(self: Issuer, op: Op) -> None:
@@ -79,8 +89,63 @@ def poll(self: Issuer, timeline: Timeline) -> None:
 
 def tails(self: Issuer) -> list[DeviceOp]:
     """The last op on each stream, unless it is known to be over."""
-    lasts = (each.tail for device in list(self.devices.values()) for each in device.timelines)
-    return [op for op in lasts if op is not None and not op.finished]
+    return [
+        op
+        for device in list(self.devices.values())
+        for op in filter(None, map(_TAIL, device.created))
+        if not op.finished
+    ]
+
+
+def end_reached(self: Issuer, asked: Sequence[DeviceOp]) -> list[DeviceOp]:
+    """Ask the driver about ops on different streams, and end the ops up to those that are over.
+
+    Returns the ops that are not over. Never blocks.
+    """
+    with Relaxed():
+        left, reached, failed = _by_progress(asked)
+    for device, points in reached.items():
+        completion.advance_all(self, device, points)
+    for op, error in failed:
+        completion.fault(self, op, error)
+    settle()
+    return left
+
+
+def _by_progress(
+    asked: Sequence[DeviceOp],
+) -> tuple[list[DeviceOp], dict[DeviceStreams, list[Point]], list[tuple[DeviceOp, CudasyncError]]]:
+    """The ops that are not over, the places that are reached, and the driver's errors."""
+    left: list[DeviceOp] = []
+    reached: dict[DeviceStreams, list[Point]] = {}
+    failed: list[tuple[DeviceOp, CudasyncError]] = []
+    for op in asked:
+        point = op._point
+        if point is None:
+            # Another thread ends it, or has ended it.
+            if not op.finished:
+                left.append(op)
+            continue
+        try:
+            is_reached = is_recorded(point[2])
+        except CudasyncError as error:
+            failed.append((op, error))
+            continue
+        if is_reached:
+            reached.setdefault(point[0].streams, []).append(point)
+        else:
+            left.append(op)
+    return left, reached, failed
+
+
+def has_issued_all(self: Issuer, engine: Engine) -> bool:
+    """True if all planned ops of the engine are on streams. A guess: others end some meanwhile."""
+    issued = sum(
+        len(timeline.in_flight)
+        for device in list(self.devices.values())
+        for timeline in device.created
+    )
+    return issued == len(engine._registered)
 
 
 def look(self: Issuer) -> None:

@@ -202,6 +202,7 @@ class StreamGroup:
 
     def add(self, fresh: Timeline) -> Timeline:
         """Make a stream visible to other threads."""
+        self.streams.created.append(fresh)
         self.timelines.append(fresh)
         return fresh
 

@@ -57,6 +57,8 @@ class DeviceStreams:
         self.token = token
         self.events = EventPool(device, timing=timing, counters=counters)
         self.counters = counters
+        # All timelines in order of their creation: only grows, by one append each time.
+        self.created: list[Timeline] = []
         name = f"device {device.ordinal}"
         self.compute = StreamGroup(self, f"{name} stream", most=streams, is_parallel=True)
         self.awaiting = StreamGroup(
@@ -110,6 +112,7 @@ class DeviceStreams:
 
     @property
     def timelines(self) -> list[Timeline]:
+        """All timelines, by the kind of their work."""
         return [timeline for group in self._groups for timeline in group.all()]
 
     def clamped(self, priority: int) -> int:

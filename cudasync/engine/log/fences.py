@@ -86,6 +86,22 @@ def fence(engine: Engine) -> Fence:
     return made
 
 
+def is_idle(engine: Engine) -> bool:
+    """True if every op of `engine` pushed so far is over. False also if threads push meanwhile."""
+    end = COMBINER.log.end
+    if COMBINER.unplanned:
+        return False
+    # After the look at the log: so all ops before `end` are planned, and those left are here. An op
+    # that ended since the look may have pushed another: the end of the log tells.
+    registered = engine._registered
+    if registered:
+        # Its ender was struck, or is suspended, before it removed it.
+        for op in list(registered):
+            if not op.finished:
+                return False
+    return COMBINER.log.end == end
+
+
 def wait_for_all(engine: Engine, timeout: float | None) -> None:
     """Wait until every op of `engine`, and each op that these push, has finished.
 

@@ -38,13 +38,16 @@ def differences_after_fault(
 
     Without `comes_back` the device is taken for lost: nothing is asked of it after the fault.
     """
+    found = ["this is not the end"]
     try:
         with open_engine(setting) as engine:
             found = _run(program, setting, engine, comes_back=comes_back)
     except (cs.CudasyncError, TimeoutError) as error:
         found = [f"{type(error).__name__}: {error}"]
-    if found and comes_back:
-        reset_devices()
+    finally:
+        # Also after an error of the test itself, which the next program must not pay for.
+        if found and comes_back:
+            reset_devices()
     return found
 
 
@@ -56,10 +59,11 @@ def _run(program: Program, setting: Setting, engine: cs.Engine, *, comes_back: b
     first = raised(engine.waitall)
     engine.clear_errors()
     run = runner.outcome(first, without=lost)
+    steps = program.by_id()
     found = [
         f"step {id_}, elsewhere, was refused at its call"
         for id_ in runner.refused
-        if not _is_on(lost, program.pushes[int(id_)].step.target, runner)
+        if not _is_on(lost, steps[id_].step.target, runner)
     ]
     # The rest of the run is judged as if the refused steps did not exist.
     run.order = [id_ for id_ in run.order if id_ not in runner.refused]

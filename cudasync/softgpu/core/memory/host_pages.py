@@ -34,8 +34,8 @@ def is_mapped(address: int, size_bytes: int) -> bool:
     return bool(_msync(start, address + size_bytes - start, _MS_ASYNC) == 0)
 
 
-# Copies memory without a signal if a part of it may not be read. It is slower than msync: a call for
-# each page that it finds, where msync walks the mappings.
+# Copies memory, with an error where it may not be read, in place of a signal. It is slower than
+# msync, which walks the mappings alone.
 _copy = ctypes.CDLL(None, use_errno=True).process_vm_readv
 _copy.argtypes = [ctypes.c_int, *[ctypes.c_size_t] * 5]
 _copy.restype = ctypes.c_ssize_t
