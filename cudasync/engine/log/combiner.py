@@ -150,10 +150,13 @@ class Combiner:
         Waits for no thread, and runs no user's code.
         """
         end = 0 if op is not None else self.log.end
-        if most is not None:
-            end = min(end, self.place + most)
         while op is None or not nodes.is_planned(op):
-            if self._plan_on(self.take(), op, end) is not None:
+            mine = self.take()
+            if most is not None:
+                # From its own place: a successor that is suspended may not know one.
+                end = min(end, mine.segment.base + mine.done + most)  # type: ignore[operator]
+                most = None
+            if self._plan_on(mine, op, end) is not None:
                 return
 
     def reach(self, op: Op) -> tuple[Epoch | None, int]:

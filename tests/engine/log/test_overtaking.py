@@ -17,10 +17,14 @@ from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
 from helpers.concurrency.freeze_test import is_engine, sample
 from helpers.concurrency.planner_rig import PROGRAM, Rig, expected, planned
 
+import cudasync as cs
+from cudasync.atomic import offer
 from cudasync.engine.log import node as nodes
-from cudasync.engine.log.combiner import Combiner
+from cudasync.engine.log.combiner import COMBINER, Combiner
+from cudasync.engine.log.epoch import Epoch
 from cudasync.engine.log.node import JoinGate, Node
 from cudasync.engine.op import Op, claim
+from cudasync.engine.waiters import PIECE
 
 pytestmark = pytest.mark.usefixtures("tracing_ends")
 
@@ -197,3 +201,15 @@ def test_an_entry_whose_drop_pushes_and_plans_is_followed_in_order():
     rig.planner.plan()
     before = rig.ops["reader"]._node.gate.before
     assert [op.name for op in before] == ["second"]
+
+
+def test_a_planner_goes_on_whose_successor_is_suspended_before_it_knows_its_place():
+    """Deep in a segment: a piece of the log from where the successor seems to be is planned."""
+    x, engine = cs.Var("x"), cs.Engine()
+    for _ in range(2 * PIECE):
+        engine.push(int, writes=[x])
+    # Then no worker plans the fence below, so its waiter does.
+    engine.close()
+    mine = COMBINER.take()
+    offer(mine.successor, Epoch(mine.number + 1, mine, mine.segment, mine.left))
+    x.wait(PATIENCE_S)
