@@ -7,6 +7,7 @@ thread runs the op, and when.
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
@@ -265,16 +266,17 @@ class Engine:
 
     def _drain(self, timeout: float | None) -> None:
         """Wait until every op pushed so far, and each op they push, has finished or failed."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            if timeout is None and self._serial is None and not current.inside():
+            if self._serial is None and not current.inside():
                 if not self._registered and fences.is_idle(self):
                     return
                 # Usually there are only ops on streams, and the last on each ends the others: no
                 # fence, which is told of the end of each, and wakes a thread for each stream.
-                waiters.wait_for_streams(self._issuer)
+                waiters.wait_for_streams(self, deadline)
                 if fences.is_idle(self):
                     return
-            fences.wait_for_all(self, timeout)
+            fences.wait_for_all(self, deadline)
         except KeyboardInterrupt:
             interrupts.note(self)
             raise

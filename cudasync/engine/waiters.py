@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import Bell
 from cudasync.engine import current
@@ -27,7 +27,7 @@ from cudasync.errors import DeadlockError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cudasync.engine.device.issue import Issuer
+    from cudasync.engine.engine import Engine
     from cudasync.engine.op import Op
     from cudasync.engine.op_classes import DeviceOp
 
@@ -125,18 +125,22 @@ def poll(asked: Sequence[DeviceOp], last: Op) -> None:
             each._pool.query(each)
 
 
-def wait_for_streams(issuer: Issuer) -> None:
-    """Wait until the last op on each stream is over, if all ops that are known are on streams."""
-    left = issuer.tails()
-    until = time.perf_counter() + SOON_S if left else 0.0
+def wait_for_streams(engine: Engine, deadline: float | None) -> None:
+    """Wait until the last op on each stream is over, if all planned ops are on streams; or until
+    the deadline (time.monotonic)."""
+    issuer: Any = engine._issuer
+    left: Sequence[DeviceOp] = issuer.tails()
+    until = time.monotonic() + SOON_S if left else 0.0
+    if deadline is not None:
+        until = min(until, deadline)
     while left:
         left = issuer.end_reached(left)
-        if time.perf_counter() > until:
+        if time.monotonic() >= until:
             break
     for each in left:
-        if not each.finished and issuer.has_issued_all(each._engine):
+        if not each.finished and issuer.has_issued_all(engine):
             # Whoever waits for all raises the first failure, which may be another.
-            wait_for(each, None, caller_raises=False)
+            wait_for(each, deadline, caller_raises=False)
 
 
 def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from itertools import chain, islice, repeat
-from operator import attrgetter, itemgetter
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import Gate
@@ -33,11 +32,8 @@ if TYPE_CHECKING:
     from cudasync.engine.op_classes import DeviceOp
 
 
-# Many ops end at once, by calls of C alone: Ctrl-C comes between two lines, not inside of one.
+# Carries out all items of an iterator, by one call of C.
 _all: Callable[[Iterable[Any]], object] = partial(deque, maxlen=0)
-_FAILURE, _OUTCOME, _NODE = map(attrgetter, ("failure", "_outcome", "_node"))
-_POINT, _IS_AWAITED = attrgetter("_point"), attrgetter("_is_awaited")
-_FIRST, _EVENT = itemgetter(0), itemgetter(2)
 
 
 def query(issuer: Issuer, op: DeviceOp) -> None:
@@ -57,38 +53,25 @@ def query(issuer: Issuer, op: DeviceOp) -> None:
 
 def advance(issuer: Issuer, timeline: Timeline, seq: int) -> None:
     """All ops on `timeline` up to `seq` have completed: end them."""
-    advance_all(issuer, timeline.streams, ((timeline, seq),))
+    advance_all(issuer, timeline.streams, ((timeline, seq, None, None),))
 
 
 def advance_all(issuer: Issuer, device: DeviceStreams, reached: Sequence[tuple[Any, ...]]) -> None:
     """All ops on some timelines of a device have completed up to a seq each: end them.
 
-    `reached` has points, or as much of them: a timeline and a seq.
+    `reached` has points; their events and clocks are not looked at.
     """
     ops: list[DeviceOp] = []
-    for timeline, seq, *_ in reached:
+    for timeline, seq, _, _ in reached:
         # Others end some of them meanwhile, and remove them.
         ops += filter(None, map(timeline.in_flight.get, range(timeline.finished + 1, seq + 1)))
-    # A tuple of this call, and no constant: its identity tells it from other threads' outcomes.
-    failure: Failure | None = None
-    said = (failure,)
     ledger = issuer.ledger
     # An op is in doubt before it is issued, so before it can be reached.
-    if ledger.recorder is not None or device.concerns or any(map(_FAILURE, ops)):
+    if ledger.recorder is not None or device.concerns:
         _end_each(issuer, ops)
-    else:
-        outcomes = list(map(_OUTCOME, ops))
-        _all(map(list.append, outcomes, repeat(said)))
-        if set(map(id, map(_FIRST, outcomes))) <= {id(said)}:
-            _end_all(issuer, device, ops)
-        else:
-            # At least one has another outcome already.
-            for op, outcome in zip(ops, outcomes, strict=True):
-                if outcome[0] is said:
-                    _end_all(issuer, device, [op])
-                else:
-                    end(issuer, op, None)
-    for timeline, seq, *_ in reached:
+    elif ops:
+        _end_all(issuer, device, ops)
+    for timeline, seq, _, _ in reached:
         before = timeline.finished
         # Last: who is struck before leaves them to the next thread that comes here.
         _all(map(timeline.in_flight.pop, range(before + 1, seq + 1), repeat(None)))
@@ -98,35 +81,37 @@ def advance_all(issuer: Issuer, device: DeviceStreams, reached: Sequence[tuple[A
         if before < seq:
             timeline.finished = seq
             # After the store: who has this news sees it.
-            timeline.group.news = said
+            timeline.group.news = object()
     if ledger.held:
         ledger.ended()
 
 
 def _end_all(issuer: Issuer, device: DeviceStreams, ops: Sequence[DeviceOp]) -> None:
-    """End ops of one device, whose outcome is this thread's: they have completed.
-
-    `end` and `nodes.finish` for many ops at once: no bytecode is run for each of them.
-    """
-    _all(islice(issuer.ledger.counters.device_ops.count, len(ops)))
-    _all(map(setattr, ops, repeat("finished"), repeat(True)))
-    # Both are looked at after that store: see `Node` and `events`.
-    if any(map(_NODE, ops)):
-        for op in ops:
-            if op._node is not None:
-                nodes.tell(op, op._node)
-    if ops:
-        _all(map(ops[0]._engine._registered.pop, ops, repeat(None)))
-    pool = device.events
-    # No other thread removes the points, so each event goes back once.
-    events = list(map(_EVENT, map(_POINT, ops)))
-    if any(map(_IS_AWAITED, ops)):
-        for op, event in zip(ops, events, strict=True):
-            (pool.give_back_pinned if op._is_awaited else pool.give_back)(event)
-    else:
-        pool.give_back_all(events)
-    _all(map(setattr, ops, repeat("_point"), repeat(None)))
-    _all(map(setattr, ops, repeat("_before"), repeat(())))
+    """End ops of one device that have completed: `end` and `nodes.finish`, inlined."""
+    # A tuple of this call, and no constant: its identity tells it from other threads' outcomes.
+    failure: Failure | None = None
+    said = (failure,)
+    give_back, give_back_pinned = device.events.give_back, device.events.give_back_pinned
+    count = issuer.ledger.counters.device_ops.count
+    for op in ops:
+        if op.failure is None:
+            outcome = op._outcome
+            outcome.append(said)
+            if outcome[0] is said:
+                next(count)
+                op.finished = True
+                # Both are looked at after that store: see `Node` and `events`.
+                if op._node is not None:
+                    nodes.tell(op, op._node)
+                if op._is_awaited:
+                    give_back_pinned(op._point[2])  # type: ignore[index]
+                else:
+                    give_back(op._point[2])  # type: ignore[index]
+                op._point = None
+                op._before = ()
+                continue
+        end(issuer, op, None)
+    _all(map(ops[0]._engine._registered.pop, ops, repeat(None)))
 
 
 def _end_each(issuer: Issuer, ops: Sequence[DeviceOp]) -> None:

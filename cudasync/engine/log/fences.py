@@ -102,12 +102,11 @@ def is_idle(engine: Engine) -> bool:
     return COMBINER.log.end == end
 
 
-def wait_for_all(engine: Engine, timeout: float | None) -> None:
+def wait_for_all(engine: Engine, deadline: float | None) -> None:
     """Wait until every op of `engine`, and each op that these push, has finished.
 
-    Raises TimeoutError after `timeout` seconds.
+    Raises TimeoutError after the deadline (time.monotonic).
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         nested = engine._nested.taken
         left = None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -99,6 +99,7 @@ def test_a_suspended_push_holds_up_nobody(scenario, request):
         host.FinishesHostOp,
         host.FinishesTracedOp,
         device.FinishesDeviceOp,
+        device.FinishesRange,
         device.Watches,
         device.CopiesPageable,
     ],

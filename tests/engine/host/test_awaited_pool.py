@@ -13,6 +13,7 @@ import cudasync as cs
 from cudasync.atomic import Bell
 from cudasync.engine.host import awaited_pool
 from cudasync.engine.host.additional_pools import with_pool
+from cudasync.engine.log import fences
 from cudasync.testing import HostLatch
 
 PATIENCE_S = 40
@@ -177,8 +178,8 @@ def test_a_wait_of_another_thread_during_the_push_does_not_lose_the_ring(unwatch
     push = awaited_pool.general_push.push
 
     def beside_a_wait(*args, **options):
-        # Its wait is over before this push delays its ring.
-        waiter = threading.Thread(target=rig.engine.waitall, args=[PATIENCE_S])
+        # Its wait is over before this push delays its ring. (`waitall` sees that all is over.)
+        waiter = threading.Thread(target=fences.wait_for_all, args=[rig.engine, None])
         waiter.start()
         waiter.join(PATIENCE_S)
         return push(*args, **options)

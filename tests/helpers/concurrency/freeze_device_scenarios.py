@@ -177,6 +177,26 @@ class FinishesDeviceOp(OnDevice):
         yield from self.finish("one", "two")
 
 
+class FinishesRange(OnDevice):
+    """The suspended thread waits for all ops, and books the end of several on one stream."""
+
+    def suspended(self, freezer: Freezer) -> None:
+        for number in range(3):
+            self.fill(f"op {number}", self.mine, number)
+        self.device.synchronize()
+        with freezer:
+            self.engine.waitall(PATIENCE_S)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        yield "launch behind them"
+        self.fill("behind", self.mine, 6)
+        yield from self.finish("op 0", "op 1", "op 2", "behind")
+        yield "wait for all, too"
+        self.engine.waitall(PATIENCE_S)
+        assert self.mine.numpy().tolist() == list(range(6, 14))
+
+
 class WaitsForDevice(OnDevice):
     """The suspended thread waits for an op on the device."""
 

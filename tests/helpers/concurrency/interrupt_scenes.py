@@ -130,6 +130,13 @@ def wait_for_all(ground: Ground) -> Act:
     return ground.engine.waitall
 
 
+def wait_for_streams(ground: Ground) -> Act:
+    for name in ("first", "second", "third"):
+        ground.push(name, writes=[ground.x], device=ground.device)
+    ground.push("other", writes=[ground.y], device=ground.device)
+    return ground.engine.waitall
+
+
 def ask(ground: Ground) -> Act:
     op = ground.push("device", writes=[ground.y], device=ground.device)
     return lambda: (op.done(), op.exception(), op.result(), ground.engine.statistics(), repr(op))
@@ -323,6 +330,7 @@ SCENES: dict[str, Callable[[Ground], Act]] = {
         wait_in_vain,
         wait_for_variable,
         wait_for_all,
+        wait_for_streams,
         ask,
         call_back,
         clear_errors,
