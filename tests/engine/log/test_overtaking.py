@@ -212,4 +212,5 @@ def test_a_planner_goes_on_whose_successor_is_suspended_before_it_knows_its_plac
     engine.close()
     mine = COMBINER.take()
     offer(mine.successor, Epoch(mine.number + 1, mine, mine.segment, mine.left))
-    x.wait(PATIENCE_S)
+    with cs.use(engine):
+        x.wait(PATIENCE_S)
