@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer, end_tracing
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer, end_tracing, is_library
 from helpers.driver.call_counts import counted_calls
 
 import cudasync as cs
 from cudasync import xp
 from cudasync.array.elementwise import layouts
 
-PACKAGE = Path(cs.__file__).parent
 ROUNDS = 9
 N = 64
 ADD = """
@@ -33,11 +31,6 @@ def engine():
     end_tracing()
 
 
-def is_ours(path: str) -> bool:
-    """True for the files of the library, without the software GPU."""
-    return path.startswith(str(PACKAGE)) and not path.startswith(str(PACKAGE / "softgpu"))
-
-
 def cost(call) -> float:
     """The bytecodes of one call in the steady state. Its result dies before the next call."""
     for _ in range(3):
@@ -45,7 +38,7 @@ def cost(call) -> float:
     cs.waitall(PATIENCE_S)
     found = []
     for _ in range(ROUNDS):
-        freezer = Freezer(None, is_ours)
+        freezer = Freezer(None, is_library)
         with freezer:
             call()
         cs.waitall(PATIENCE_S)

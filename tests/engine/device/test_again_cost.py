@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pytest
-from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer, is_library
 
 import cudasync as cs
 from cudasync.engine.log.histories import Known
@@ -15,14 +14,9 @@ from cudasync.graph.instance import Instance
 
 pytestmark = pytest.mark.usefixtures("tracing_ends")
 
-PACKAGE = Path(cs.__file__).parent
 MOST_PER_ARRAY = 8
 # With sixteen arrays. It was 795, measured on Python 3.11, and 1026 without the short way.
 MOST_ALTOGETHER = 900
-
-
-def is_ours(path):
-    return path.startswith(str(PACKAGE)) and not path.startswith(str(PACKAGE / "softgpu"))
 
 
 def cost(count, nodes):
@@ -37,7 +31,7 @@ def cost(count, nodes):
         for _ in range(7):
             executable.launch()
             cs.waitall(PATIENCE_S)
-            freezer = Freezer(None, is_ours)
+            freezer = Freezer(None, is_library)
             with freezer:
                 executable.launch()
             found.append(freezer.points)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pytest
-from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer, is_library
 from helpers.engine_programs.runner import kernels
 
 import cudasync as cs
@@ -22,14 +21,8 @@ from cudasync.engine.log.combiner import COMBINER, Combiner
 
 pytestmark = pytest.mark.usefixtures("tracing_ends")
 
-PACKAGE = Path(cs.__file__).parent
 ROUNDS = 9
 N = 8
-
-
-def is_ours(path: str) -> bool:
-    """True for the files of the library, without the software GPU."""
-    return path.startswith(str(PACKAGE)) and not path.startswith(str(PACKAGE / "softgpu"))
 
 
 @pytest.fixture
@@ -55,7 +48,7 @@ def cost(launch, before):
     found = []
     for _ in range(ROUNDS):
         before()
-        freezer = Freezer(None, is_ours)
+        freezer = Freezer(None, is_library)
         with freezer:
             op = launch.push()
         op.wait(PATIENCE_S)

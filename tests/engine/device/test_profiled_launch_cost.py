@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pytest
-from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer, is_library
 from helpers.engine_programs.runner import kernels
 
 import cudasync as cs
@@ -16,7 +15,6 @@ from cudasync.profile.record_builder import Book
 
 pytestmark = pytest.mark.usefixtures("tracing_ends")
 
-PACKAGE = Path(cs.__file__).parent
 ROUNDS = 5
 N = 8
 # The bytecodes of a profiled launch, as a multiple of those of the same launch without a profile.
@@ -26,8 +24,7 @@ MOST = 1.17
 
 def is_ours(path: str) -> bool:
     """True for this file and for the library, without the software GPU."""
-    is_library = path.startswith(str(PACKAGE)) and not path.startswith(str(PACKAGE / "softgpu"))
-    return is_library or path == __file__
+    return is_library(path) or path == __file__
 
 
 @pytest.fixture

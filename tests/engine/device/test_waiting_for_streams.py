@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.concurrency import freeze_device_scenarios as scenarios
-from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer, is_library
 from helpers.concurrency.freeze_test import count_points, freeze_at
 from helpers.driver.call_counts import counted_calls
 from helpers.engine_programs.runner import kernels
@@ -18,14 +18,8 @@ from cudasync.engine.device import completion
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.testing import Latch
 
-PACKAGE = Path(cs.__file__).parent
 ROUNDS = 5
 N = 8
-
-
-def is_ours(path: str) -> bool:
-    """True for the files of the library, without the software GPU."""
-    return path.startswith(str(PACKAGE)) and not path.startswith(str(PACKAGE / "softgpu"))
 
 
 @pytest.fixture
@@ -49,7 +43,7 @@ def wait_cost(engine, launches, count):
         for number in range(count):
             launches[number % len(launches)].push()
         cs.Device(0).synchronize()
-        freezer = Freezer(None, is_ours)
+        freezer = Freezer(None, is_library)
         with freezer:
             engine.waitall()
         found.append(freezer.points)

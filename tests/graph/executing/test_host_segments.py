@@ -6,11 +6,10 @@ import itertools
 import sys
 import threading
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer, end_tracing
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer, end_tracing, is_library
 from helpers.concurrency.thread_crew import held_by
 
 import cudasync as cs
@@ -22,16 +21,11 @@ from cudasync.engine.log import histories
 from cudasync.graph.parts import call_loop
 from cudasync.graph.parts.call_loop import AT_ONCE, Calls
 
-PACKAGE = Path(cs.__file__).parent
 # Our bytecodes for a launch and its wait, in the thread that does both. Measured on Python 3.11. It
 # was 2 500 when the waiter planned ops that a worker runs without a plan.
 MOST_BYTECODES = 700
 # Less than a round, whole rounds, and rounds with a remainder.
 COUNTS = (1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE + 3)
-
-
-def is_ours(path: str) -> bool:
-    return path.startswith(str(PACKAGE)) and not path.startswith(str(PACKAGE / "softgpu"))
 
 
 def recorded(functions, tokens=()):
@@ -187,7 +181,7 @@ def costs(functions, tokens):
     """Our bytecodes for a launch and its wait, repeatedly."""
     with recorded(functions, tokens) as exe:
         for _ in range(200):
-            freezer = Freezer(None, is_ours)
+            freezer = Freezer(None, is_library)
             with freezer:
                 exe.launch().wait(PATIENCE_S)
             end_tracing()

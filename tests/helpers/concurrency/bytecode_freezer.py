@@ -14,6 +14,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from helpers.repository.checkout import PACKAGE
+
 # A thread without a step for this long is taken to be asleep. A wrong guess does not change the
 # verdict: the scenario only goes on a little early.
 QUIET_S = 0.03
@@ -21,6 +23,11 @@ QUIET_S = 0.03
 PATIENCE_S = 20.0
 # A tool number of `sys.monitoring` that neither coverage nor a profiler takes.
 TOOL = 4
+
+
+def is_library(path: str) -> bool:
+    """True for the files of the library, without the software GPU."""
+    return path.startswith(str(PACKAGE)) and not path.startswith(str(PACKAGE / "softgpu"))
 
 
 class Freezer:
