@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
 
+from cudasync.driver.memory.allocations import ALLOCATIONS
 from cudasync.driver.ownership.context_life import Life
 from cudasync.driver.probe import ensure_driver
 from cudasync.driver.result import check, failure
@@ -134,6 +135,7 @@ class Context:
         ensure_driver()
         with self._lock:
             over = self.token
+            gone = ALLOCATIONS.of_device(self.ordinal)
             # In this order: a thread that sees the next life finds no handle, and waits for the
             # lock.
             self._handle = None
@@ -143,6 +145,8 @@ class Context:
                 # The driver refused the reset: all objects still exist.
                 self.token = over
             check(answer, "cuDevicePrimaryCtxReset")
+            # Still under the lock: nobody has memory of the next life at these addresses.
+            ALLOCATIONS.tell_of_end(gone)
         over.end()
 
     def allocate(

@@ -51,8 +51,8 @@ class Allocations:
         # By start address the number of the latest known note there.
         self._latest: dict[int, int] = {}
         self._sweep_at = _SWEEP
-        # Called with start and end of new memory: older knowledge of these addresses is about
-        # memory that is gone.
+        # Called with start and end of new memory, and of memory that a reset has ended: older
+        # knowledge of these addresses is about memory that is gone.
         self.tells: Callable[[int, int], None] | None = None
         # A new object after each change.
         self.version: object = None
@@ -71,6 +71,22 @@ class Allocations:
             self._sweep()
         if self.tells is not None:
             self.tells(start, start + size_bytes)
+
+    def of_device(self, ordinal: int) -> list[Allocated]:
+        """The allocations on a device, live or ended, whose addresses nobody else has now."""
+        others = [each for each in self.live() if each.ordinal != ordinal]
+        ends = [each.end for each in others]
+        return [
+            each
+            for each in self._notes.all()
+            if each.ordinal == ordinal and not _is_met(each, others, ends)
+        ]
+
+    def tell_of_end(self, gone: list[Allocated]) -> None:
+        """These addresses are nobody's any more: a reset of their device has ended the memory."""
+        if self.tells is not None:
+            for each in gone:
+                self.tells(each.start, each.end)
 
     def live(self) -> list[Allocated]:
         """The live allocations, by address."""
@@ -126,6 +142,12 @@ class Allocations:
         # Later notes add their addresses again.
         self._latest.clear()
         self._sweep_at = max(_SWEEP, 2 * len(self._notes))
+
+
+def _is_met(each: Allocated, live: list[Allocated], ends: list[int]) -> bool:
+    """True if a live allocation overlaps `each`; they are sorted by address, and are disjoint."""
+    place = bisect_right(ends, each.start)
+    return place < len(live) and live[place].start < each.end
 
 
 def _is_over(each: Allocated) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from helpers.concurrency.thread_crew import engine_threads_end, lasting_engine_threads
@@ -157,3 +159,33 @@ def test_a_copy_to_a_dead_device_does_not_take_what_it_waits_for_with_it():
     engine.clear_errors()
     engine.close()
     away.reset()
+
+
+@pytest.mark.parametrize("dies", ["before", "after", "never"])
+def test_after_a_reset_addresses_carry_no_failure(wild, dies):
+    """Memory of another library may lie there next."""
+    with cs.Engine():
+        x = cs.zeros(4, np.int32)
+        region = x.region
+        assert wild[1, 1](x, np.uint64(1 << 40)).exception(PATIENCE_S) is not None
+        if dies == "before":
+            del x
+            reap()
+        cs.Device(0).reset()
+        if dies == "after":
+            del x
+            reap()
+    cs.engine().push(lambda: None, reads=[region]).wait(PATIENCE_S)
+
+
+def test_a_reset_spares_the_hazards_of_other_devices():
+    here, away = cs.Device(0), cs.Device(1)
+    x, gate = cs.zeros(4, np.int32, device=away), threading.Event()
+    held = cs.engine().push(lambda: gate.wait(PATIENCE_S), writes=[x])
+    cs.zeros(4, np.int32, device=here)
+    here.reset()
+    later = cs.engine().push(lambda: None, reads=[x])
+    assert not later.done()
+    gate.set()
+    held.wait(PATIENCE_S)
+    later.wait(PATIENCE_S)
