@@ -16,8 +16,8 @@ from cudasync import xp
 from cudasync.array.array import ReadOnlyArray
 
 HUGE = 1 << 40
-# Driver calls that ask, load a kernel, or end what was collected: they change no array.
-ASKS = ("Get", "Query", "Current", "Module", "ThreadExchange", "IsCapturing", "Destroy")
+# Driver calls that ask, or load a kernel: they change no memory and no stream.
+ASKS = ("Get", "Query", "Current", "Module", "ThreadExchange", "IsCapturing")
 
 
 class Given:

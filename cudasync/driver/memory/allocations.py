@@ -79,7 +79,7 @@ class Allocations:
         return [
             each
             for each in self._notes.all()
-            if each.ordinal == ordinal and not _is_met(each, others, ends)
+            if each.ordinal == ordinal and not _is_overlapped(each, others, ends)
         ]
 
     def tell_of_end(self, gone: list[Allocated]) -> None:
@@ -144,7 +144,7 @@ class Allocations:
         self._sweep_at = max(_SWEEP, 2 * len(self._notes))
 
 
-def _is_met(each: Allocated, live: list[Allocated], ends: list[int]) -> bool:
+def _is_overlapped(each: Allocated, live: list[Allocated], ends: list[int]) -> bool:
     """True if a live allocation overlaps `each`; they are sorted by address, and are disjoint."""
     place = bisect_right(ends, each.start)
     return place < len(live) and live[place].start < each.end

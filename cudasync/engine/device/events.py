@@ -22,7 +22,7 @@ from cudasync.driver.streams.open_captures import Relaxed
 from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from cudasync.driver import Device, Stream
     from cudasync.engine.op_classes import DeviceOp
@@ -54,15 +54,7 @@ class RingEvent(Event):
 class EventPool:
     """The events of one device; `counters` counts the created events."""
 
-    __slots__ = (
-        "_counters",
-        "_ring",
-        "device",
-        "give_back",
-        "give_back_all",
-        "take_free",
-        "timing",
-    )
+    __slots__ = ("_counters", "_ring", "device", "give_back", "take_free", "timing")
 
     def __init__(self, device: Device, *, timing: bool, counters: Counters) -> None:
         self.device = device
@@ -74,7 +66,6 @@ class EventPool:
         self.take_free: Callable[[], RingEvent] = self._ring.popleft
         # For an event that was never pinned, once its op is over; each goes back once.
         self.give_back: Callable[[RingEvent], None] = self._ring.append
-        self.give_back_all: Callable[[Iterable[RingEvent]], None] = self._ring.extend
 
     def take(self) -> RingEvent:
         """An event that nobody waits for. One driver call if none is free, else no call."""
@@ -97,13 +88,7 @@ class EventPool:
                 ring.append(event)
 
         self.timing = timing
-
-        def give_back_all(events: Iterable[RingEvent]) -> None:
-            for event in events:
-                give_back(event)
-
         self.give_back = give_back if timing else ring.append
-        self.give_back_all = give_back_all if timing else ring.extend
         self._ring, self.take_free = ring, ring.popleft
         while free:
             with suppress(CudasyncError, IndexError):

@@ -34,7 +34,7 @@ POLL_EVERY = 32
 MOST_UNASKED = 256
 _TAIL = attrgetter("tail")
 # `RingEvent.query` for a caller that is in relaxed mode.
-is_recorded = Event.query
+_is_reached = Event.query
 
 
 def query(self: Issuer, op: Op) -> None:
@@ -127,7 +127,7 @@ def _by_progress(
                 left.append(op)
             continue
         try:
-            is_reached = is_recorded(point[2])
+            is_reached = _is_reached(point[2])
         except CudasyncError as error:
             failed.append((op, error))
             continue

@@ -116,7 +116,7 @@ def test_a_wait_for_all_waits_for_ops_of_any_kind(engine, kind):
         engine.push(push if kind == "nested" else lambda: ran.extend((1, 2)))
         engine.waitall()
         assert ran == [1, 2]
-        assert not any(not op.finished for op in list(engine._registered))
+        assert all(op.finished for op in list(engine._registered))
 
 
 @pytest.mark.loses_device
@@ -148,12 +148,9 @@ def test_a_fault_between_the_question_and_the_end_of_the_range(engine, monkeypat
     engine.clear_errors()
 
 
-class SharedOutcomes(scenarios.FinishesRange):
-    """The planted bug: all threads say the same, so each believes that its word counts."""
-
-
 @pytest.mark.usefixtures("tracing_ends", "replaced_soon")
 def test_an_outcome_that_two_threads_take_for_their_own_is_found(monkeypatch):
+    """The planted bug: all threads say the same, so each believes that its word counts."""
     text = Path(completion.__file__).read_text(encoding="utf-8")
     planted = text.replace("said = (failure,)\n    give_back", "said = (None,)\n    give_back")
     assert planted != text
@@ -162,8 +159,8 @@ def test_an_outcome_that_two_threads_take_for_their_own_is_found(monkeypatch):
     monkeypatch.setattr(completion, "_end_all", space["_end_all"])
 
     def suspend_everywhere():
-        for at in range(count_points(SharedOutcomes)):
-            freeze_at(SharedOutcomes, at, PATIENCE_S)
+        for at in range(count_points(scenarios.FinishesRange)):
+            freeze_at(scenarios.FinishesRange, at, PATIENCE_S)
 
     with pytest.raises((TypeError, AssertionError)):
         suspend_everywhere()

@@ -38,7 +38,7 @@ def differences_after_fault(
 
     Without `comes_back` the device is taken for lost: nothing is asked of it after the fault.
     """
-    found = ["this is not the end"]
+    found = ["the run was not judged"]
     try:
         with open_engine(setting) as engine:
             found = _run(program, setting, engine, comes_back=comes_back)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import mmap
 
 import pytest
@@ -35,6 +36,7 @@ from cudasync.softgpu.core.driver_types.result_codes import (
     DriverFailure,
 )
 from cudasync.softgpu.core.fat_binaries import lz4_blocks, select_ptx, zstandard_frames
+from cudasync.softgpu.core.memory import host_pages
 
 TEXT = (
     b".version 7.8\n.target sm_75\n.address_size 64\n"
@@ -120,6 +122,19 @@ def test_a_container_is_not_read_past_memory_that_may_be_read():
     with pytest.raises(DriverFailure, match=f"there are no {len(image) + 1} bytes") as caught:
         image_at(at, DEFAULT)
     assert caught.value.code == INVALID_IMAGE
+
+
+def test_a_container_is_read_where_the_careful_copy_is_forbidden(monkeypatch):
+    """Some containers forbid the system call."""
+
+    def forbidden(*_):
+        ctypes.set_errno(errno.EPERM)
+        return -1
+
+    monkeypatch.setattr(host_pages, "_copy", forbidden)
+    image = container(entry(PTX, 75, TEXT))
+    room = ctypes.create_string_buffer(image, len(image))
+    assert image_at(ctypes.addressof(room), DEFAULT) == image
 
 
 @pytest.mark.parametrize("compression", [LZ4, ZSTANDARD])
