@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.concurrency.thread_crew import PATIENCE_S, engine_of, held_by, without_watchdog
+from helpers.concurrency.thread_crew import PATIENCE_S, engine_of, held_by
 
 import cudasync as cs
 from cudasync import xp
@@ -20,8 +20,7 @@ def on_cpu(*values: float) -> cs.Array:
 
 
 def test_a_program_of_short_ops_starts_no_thread_and_is_counted():
-    # The watchdog would start a worker beside a thread that a busy machine holds up.
-    with without_watchdog(), engine_of(workers=2) as engine:
+    with engine_of(workers=2) as engine:
         x = on_cpu(1, 2, 3)
         for _ in range(20):
             x = x * 2 - 1
