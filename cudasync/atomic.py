@@ -245,6 +245,11 @@ DONE: Final = _Mark("DONE")
 _TOLD: list[Callable[[Append], Append]] = []
 
 
+def is_told() -> bool:
+    """True if somebody is told of each entry: see `Log.tell`."""
+    return bool(_TOLD)
+
+
 def _telling(append: Append) -> Append:
     # The functions change only with a new segment, so one look here suffices. The first function is
     # the outermost, so that it gets an entry first.

@@ -31,6 +31,7 @@ from cudasync.engine.log import fences
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.log.entries import Adopt
 from cudasync.engine.op_classes import DataFence
+from cudasync.engine.replay import tape
 from cudasync.engine.serial import SerialDispatcher
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Engine:
         max_in_flight: int | None = None,
         streams: int | None = None,
         trace: bool = False,
+        replay: bool | None = None,
     ) -> None:
         chosen = mode if mode is not None else os.environ.get("CUDASYNC_ENGINE") or "async"
         if chosen not in ("async", "serial"):
@@ -133,6 +135,7 @@ class Engine:
         self._compute: Any = self._pools["compute"]
         # True while a push, or the push of a launch, needs none of the rare cases.
         self._is_plain = self._is_direct = chosen == "async" and not (trace or max_in_flight)
+        self._replays = chosen == "async" and tape.is_wanted(replay)
         self._most_at_once = MOST_ELEMENTS  # of a result on the CPU: see `host.inline_execution`
         # True in checked mode, where launches take the long way.
         self._is_checked = is_checked()
@@ -218,6 +221,10 @@ class Engine:
         known = list(self._registered)
         unfinished = sum(not (op.finished or isinstance(op, DataFence)) for op in known)
         return self._ledger.counters.snapshot(host_ops, unfinished, self._issuer.tallies())
+
+    def replay_report(self) -> str:
+        """Which loops are replayed, a line for each thread; for other threads, what differed."""
+        return tape.report(self)
 
     def trace(self) -> list[TraceEntry]:
         """Wait for all ops, then return where and when each ran, in order of completion.

@@ -126,6 +126,10 @@ class DeviceOp(FullOp):
         self._step = f"step {index} ({self._kernel[index]})"
 
 
+# The classes of ops on streams. Asking whether a class is in here costs as little as comparing it.
+DEVICE_OPS: set[type[Op]] = {DeviceOp}
+
+
 class DataFence(FullOp):
     """An op without a function: it is over as soon as the writers of its reads are."""
 

@@ -72,7 +72,9 @@ class Counters:
         "device_ops",
         "events_created",
         "failed_ops",
+        "graphs",
         "past",
+        "runs",
         "shared",
         "streams_used",
         "waits",
@@ -87,6 +89,9 @@ class Counters:
         self.waits = Tickets()
         self.shared = Tickets()
         self.batches = BySize()
+        # Runs of repeated launches, by their number: launched call by call, and as graphs.
+        self.runs = BySize()
+        self.graphs = BySize()
         # Tallies of closed streams.
         self.past: list[Tally] = []
 

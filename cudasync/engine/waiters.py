@@ -22,6 +22,7 @@ from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op_classes import DataFence, Fence, FullOp, PlainOp
+from cudasync.engine.replay.tape import LOCAL
 from cudasync.errors import DeadlockError
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def poll(asked: Sequence[DeviceOp], last: Op) -> None:
 def wait_for_streams(engine: Engine, deadline: float | None) -> None:
     """Wait until the last op on each stream is over, if all planned ops are on streams; or until
     the deadline (time.monotonic)."""
+    LOCAL.tape.flush()
     issuer: Any = engine._issuer
     left: Sequence[DeviceOp] = issuer.tails()
     until = time.monotonic() + SOON_S if left else 0.0

@@ -35,31 +35,40 @@ from cudasync.array.kernels.launch_accesses import (
     reasoned,
 )
 from cudasync.array.kernels.prepared_launch import PreparedLaunch, prepared
+from cudasync.array.kernels.replayed import GraphPiece, captured
 from cudasync.driver.arguments.argument_packing import OUT_OF_RANGE, PackerTable, Packing
 from cudasync.driver.interchange.dlpack_export import LENT
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine.current import engine as current_engine
+from cudasync.engine.current import maybe_engine
 from cudasync.engine.device import device_push
 from cudasync.engine.hazards.interval_map import keep_what_lies_between
 from cudasync.engine.hazards.variable import resolve_one
+from cudasync.engine.replay import tape as tapes
+from cudasync.engine.replay.run import JoinedLaunch
+from cudasync.engine.replay.sequence import drop_all_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from types import FrameType
 
     from cudasync.array.kernels.launch_accesses import Uses
     from cudasync.array.kernels.modules import Module
-    from cudasync.driver import Launch, Parameter
+    from cudasync.driver import Device, Launch, Parameter
     from cudasync.driver.arguments.argument_packing import Packer
     from cudasync.driver.device import DeviceLike
     from cudasync.driver.kernels.kernel import Shape
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.op import Op
+    from cudasync.engine.replay.sequence import Call, Step
     from cudasync.ptx.types import Access
 
 
 # The number of shapes for which a kernel keeps its bound kernels.
 _MOST_SHAPES = 256
 
+_local = tapes.LOCAL
+_new_op = JoinedLaunch.__new__
 _push = device_push.push
 _getframe = sys._getframe
 _dead = DEAD.items
@@ -115,6 +124,7 @@ class Kernel(driver.Kernel):
         They raise before they push anything. Calls of other kernels pay nothing for this.
         """
         self.check = self._raise_closed
+        drop_all_of(self)
         if self._with_peers is not None:
             self._with_peers.refuse()
 
@@ -264,6 +274,33 @@ class BoundKernel:
         launch shape that no device could run. Raises ValueError for arrays of two devices without a
         `device`, and without peer access.
         """
+        tape = _local.tape
+        step = tape.step
+        if step.bound is self and name is None and not priority and device is None:
+            # The launch may be the next of a sequence: see `engine.replay`.
+            frame = _getframe(1)
+            if (
+                frame.f_lasti == step.at
+                and frame.f_code is step.code
+                and maybe_engine() is tape.engine
+                and step.takes(args)
+            ):
+                if len(tape.entries) == tape.length:
+                    joined: JoinedLaunch = _new_op(JoinedLaunch)
+                    joined._run = tape.run  # type: ignore[assignment]
+                    joined._step = step
+                    if tape.slots.setdefault(step.index, joined) is joined:
+                        following = step.following
+                        if following is not None:
+                            tape.step = following
+                        else:
+                            tape.complete(frame)
+                        return joined  # type: ignore[no-any-return]
+                if _dead or LENT:
+                    reap()
+                begun: Op | None = tape.begin(step, frame)
+                if begun is not None:
+                    return begun
         if _dead or LENT:
             reap()
         kernel = self.kernel
@@ -294,12 +331,25 @@ class BoundKernel:
         if name is None:
             name = kernel.label
         if check is None and not priority and engine._is_direct:
-            return _push(
+            op: Op = _push(
                 engine, launch.on, accesses, name, kernel.device, _getframe(1), kernel.name
             )
+            if tape.is_attentive and device is None and name is kernel.label:
+                tape.pushed(self, kernel, args, accesses, engine, _getframe(1))
+            return op
         if check is not None:
             check(args)
         return push_otherwise(engine, launch.on, kernel, accesses, name, priority)
+
+    def call_of(
+        self, kernel: Any, args: Sequence[Any], accesses: Accesses, frame: FrameType
+    ) -> Call | str:
+        """See `tape.Replayable`."""
+        return captured(self, kernel, args, accesses, frame)
+
+    def piece_of(self, steps: Sequence[Step], device: Device) -> GraphPiece:
+        """See `tape.Replayable`."""
+        return GraphPiece(steps, device)
 
     def touching(self, *, reads: Any = (), writes: Any = ()) -> Touching:
         """The same kernel and shape, with the memory that its pointers from memory lead to.

@@ -63,43 +63,50 @@ def push(
     known: Known | None = None,
     kind: OpKind = _KERNEL,
     prepare: Callable[[DeviceOp], bool] | None = None,
+    made: DeviceOp | None = None,
 ) -> DeviceOp:
     """Push a device op, at `frame`, onto an asynchronous engine.
 
     `enqueue(stream, event)` enqueues the work and records the event behind it; `enqueue(stream)`
     only enqueues. A repeated launch passes its `known` histories. `prepare(op)` is called first; it
-    returns True if `Issuer.carry_out` must issue the op.
+    returns True if `Issuer.carry_out` must issue the op. An op that is `made` is in the log
+    already; it has these accesses and the function.
     """
     issuer: Any = engine._issuer
-    op: DeviceOp = DeviceOp()
-    op.finished = False
-    op.failure = None
-    op.number = 0
-    op.name = name
-    op._engine = engine
-    op._fn = enqueue
-    op._claims = []
-    op._pool = issuer
-    op._node = None
-    op._code = frame.f_code
-    op._at = frame.f_lasti
-    op.kind = kind
-    op._before = None
-    op._device = device
-    op._kernel = kernel
-    op._outcome = []
-    op._is_watched = op._is_awaited = False
-    op._point = None
-    op._regions, op._reads, op._writes = accesses
+    op: DeviceOp
+    if made is None:
+        op = DeviceOp()
+        op.finished = False
+        op.failure = None
+        op.number = 0
+        op.name = name
+        op._engine = engine
+        op._fn = enqueue
+        op._claims = []
+        op._pool = issuer
+        op._node = None
+        op._code = frame.f_code
+        op._at = frame.f_lasti
+        op.kind = kind
+        op._before = None
+        op._device = device
+        op._kernel = kernel
+        op._outcome = []
+        op._is_watched = op._is_awaited = False
+        op._point = None
+        op._regions, op._reads, op._writes = accesses
+    else:
+        op = made
     mine = fn = is_special = None
     if prepare is not None:
         is_special = prepare(op)
     token = get_ident()
     try:
         segment = _LOG.tail
-        # Not as a method: Python would look for one in the class first.
-        append = segment.append
-        append(op)
+        if made is None:
+            # Not as a method: Python would look for one in the class first.
+            append = segment.append
+            append(op)
         # Runs once; `break` leaves it in a rare case.
         while True:
             mine = COMBINER.epoch

@@ -22,6 +22,7 @@ from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
 from cudasync.engine.op import Op, OpKind, claim, claimant, is_claimed_by, salvaged
 from cudasync.engine.op_classes import DeviceOp
+from cudasync.engine.replay.tape import LOCAL
 from cudasync.errors import CudaError, CudasyncError
 
 if TYPE_CHECKING:
@@ -255,6 +256,7 @@ class Issuer:
                 op._is_watched = True
         if timeline.issued % POLL_EVERY == 0:
             self.poll(timeline)
+            LOCAL.tape.tick()
         if error is not None and not isinstance(error, Exception) and not current.is_ours():
             # Ctrl-C inside `fn`: the op has failed with it as with any other error, but Ctrl-C was
             # meant for this thread.

@@ -22,7 +22,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from cudasync.engine.device.timeline import Timeline
-from cudasync.engine.op_classes import DeviceOp
+from cudasync.engine.op_classes import DEVICE_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -231,7 +231,7 @@ class StreamGroup:
 
 def may_be_held(op: Op) -> bool:
     """True if `op` is on a stream and may be held up there."""
-    point = op._point if op.__class__ is DeviceOp else None
+    point = op._point if op.__class__ in DEVICE_OPS else None
     return point is not None and point[0].is_at_risk
 
 

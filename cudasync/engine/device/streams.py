@@ -19,7 +19,7 @@ from cudasync.driver.streams.open_captures import Relaxed
 from cudasync.engine.device.events import EventPool
 from cudasync.engine.device.stream_group import StreamGroup, may_be_held
 from cudasync.engine.op import OpKind
-from cudasync.engine.op_classes import DeviceOp
+from cudasync.engine.op_classes import DEVICE_OPS, DeviceOp
 from cudasync.engine.trace import Tally
 from cudasync.errors import CudasyncError
 
@@ -201,7 +201,7 @@ def _tail_to_follow(before: Sequence[Op], group: StreamGroup) -> Timeline | None
     number = 0
     is_for_risk = any(map(may_be_held, before))
     for op in before:
-        if op.__class__ is DeviceOp:
+        if op.__class__ in DEVICE_OPS:
             point = op._point
             if point is not None and op.number > number:
                 timeline = point[0]

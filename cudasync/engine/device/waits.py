@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.engine.device import completion, in_doubt
-from cudasync.engine.op_classes import DeviceOp
+from cudasync.engine.op_classes import DEVICE_OPS, DeviceOp
 from cudasync.errors import CudaError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def wait_for(
 ) -> bool:
     """Enqueue the needed waits on the stream; False if a predecessor has failed by now."""
     for each in before:
-        point = each._point if each.__class__ is DeviceOp else None
+        point = each._point if each.__class__ in DEVICE_OPS else None
         if point is None or point[0] is not timeline:
             break
     else:

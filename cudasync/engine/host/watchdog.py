@@ -163,7 +163,7 @@ def stand_in(pool: WorkerPool) -> None:
 def ask(engine: Engine) -> None:
     """Ask the driver about each watched device op."""
     for op in list(engine._registered):
-        if op.__class__ is DeviceOp and op._is_watched:
+        if isinstance(op, DeviceOp) and op._is_watched:
             op._pool.query(op)
 
 
@@ -181,7 +181,7 @@ def _is_at_rest(pool: WorkerPool) -> bool:
 
 def _goes_on(op: Op) -> bool:
     """True if only the driver has work left for `op`, and `op` is not watched."""
-    return op.__class__ is DeviceOp and op._point is not None and not op._is_watched
+    return isinstance(op, DeviceOp) and op._point is not None and not op._is_watched
 
 
 WATCHDOG = Watchdog()

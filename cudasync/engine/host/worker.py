@@ -16,7 +16,7 @@ from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, LONG_S
 from cudasync.engine.op import Op, claim, salvaged
-from cudasync.engine.op_classes import DeviceOp, PlainOp
+from cudasync.engine.op_classes import DEVICE_OPS, PlainOp
 
 if TYPE_CHECKING:
     from cudasync.engine.host.pool import WorkerPool
@@ -157,7 +157,7 @@ class Worker:
 
     def run(self, op: Op) -> None:
         """Run a planned op, unless another thread has claimed it."""
-        if op.__class__ is DeviceOp:
+        if op.__class__ in DEVICE_OPS:
             self._issue(op)
             return
         fn = claim(op, self.token)

@@ -15,6 +15,7 @@ from cudasync.engine.failure import Failure
 from cudasync.engine.host.watchdog import WATCHDOG
 from cudasync.engine.lifecycle import left_ops, unhandled
 from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.replay.tape import LOCAL
 from cudasync.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def _orphan_all() -> None:
     READY.clear()
     WATCHDOG.start_anew()
     left_ops.start_anew()
+    LOCAL.tape.forget()
     cause = ClosedError("the process was forked: the op runs only in the parent")
     for op in unfinished:
         if not op.finished:

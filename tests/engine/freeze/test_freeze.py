@@ -87,6 +87,8 @@ def test_who_is_wrongly_taken_to_be_asleep_costs_no_verdict(scenario, monkeypatc
         device.LaunchesBatch,
         device.LaunchesBehindHostOp,
         device.LaunchesPastHostOp,
+        device.JoinsRun,
+        device.CompletesRun,
     ],
 )
 def test_a_suspended_push_holds_up_nobody(scenario, request):

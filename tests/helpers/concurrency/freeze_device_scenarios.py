@@ -5,16 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
 from helpers.concurrency.freeze_scenarios import OnEngine
+from helpers.concurrency.freeze_test import is_engine
 from helpers.concurrency.thread_crew import held_by
 
 import cudasync as cs
+from cudasync.array.kernels import kernel as kernel_file
 from cudasync.engine.op import OpKind
+from cudasync.engine.replay.sequence import UNIT
+from cudasync.engine.replay.tape import LOCAL
 from cudasync.testing import Latch
 
+KERNEL_FILE = str(kernel_file.__file__)
 KERNELS = Path(__file__).parents[1] / "kernels.ptx"
 
 
@@ -77,6 +83,48 @@ class LaunchesBatch(Launches):
     def suspended(self, freezer: Freezer) -> None:
         with cs.use(self.engine), freezer:
             self.ops["one"] = self.engine.push_many(self.steps)
+
+
+class JoinsRun(OnDevice):
+    """The suspended thread makes launches that join a run, which others seal."""
+
+    options: ClassVar[dict[str, Any]] = {"replay": True}
+    most = 6
+
+    @staticmethod
+    def watched(path: str) -> bool:
+        return is_engine(path) or path == KERNEL_FILE
+
+    def suspended(self, freezer: Freezer) -> None:
+        def launch() -> cs.Op:
+            return self.set_[1, 32](self.mine, np.int32(5), np.uint32(8))
+
+        with cs.use(self.engine):
+            for _ in range(1000):
+                if LOCAL.tape.sequence is not None:
+                    break
+                launch()
+            else:
+                raise AssertionError(self.engine.replay_report())
+            self.engine.waitall(PATIENCE_S)
+            with freezer:
+                for _ in range(self.most):
+                    self.ops["one"] = launch()
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+
+    def after(self) -> None:
+        self.ops["one"].wait(PATIENCE_S)
+        assert self.mine.numpy().tolist() == list(range(5, 13))
+        super().after()
+
+
+class CompletesRun(JoinsRun):
+    """The same, up to the launch that completes the run and issues it."""
+
+    most = UNIT + 1
+    most_points = 12_000
 
 
 class LaunchesBehindHostOp(Launches):

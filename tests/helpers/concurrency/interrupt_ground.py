@@ -60,10 +60,10 @@ class Ground:
         self.ops[name] = op
         return op
 
-    def replace_engine(self, *mode: Any) -> cs.Engine:
+    def replace_engine(self, *mode: Any, **options: Any) -> cs.Engine:
         """Another engine, without a limit."""
         self.engine.close()
-        self.engine = cs.Engine(*mode, workers=WORKERS)
+        self.engine = cs.Engine(*mode, workers=WORKERS, **options)
         return self.engine
 
     def node(self, name: str, fails: bool = False) -> None:

@@ -14,6 +14,7 @@ from helpers.concurrency.interrupt_ground import SEGMENT, Ground
 import cudasync as cs
 from cudasync.engine.host import awaited_pool
 from cudasync.engine.host.additional_pools import with_pool
+from cudasync.engine.replay.tape import LOCAL
 
 Act = Callable[[], object]
 
@@ -200,6 +201,45 @@ def launch(ground: Ground) -> Act:
     return push
 
 
+def join_runs(ground: Ground) -> Act:
+    """Launches that join a run, complete it, and begin the next, which a wait seals."""
+    engine = ground.replace_engine(replay=True)
+    # Else it knows the launches on the last ground.
+    LOCAL.tape.forget()
+    made = [0]
+    # The content of `y` behind each launch.
+    states = [np.zeros(8, np.int32)]
+    x, y, index = np.arange(8, dtype=np.int32), np.int32(2), np.arange(8, dtype=np.int32)
+    for _ in range(160):
+        states.append(31 * states[-1] + y * x + index)
+    with cs.use(engine):
+        source, target = cs.array(x), cs.zeros(8, np.int32)
+
+        def launch() -> None:
+            ground.kernel[1, 8](target, source, np.int32(2), np.uint32(8))
+            made[0] += 1
+
+        while "replays" not in engine.replay_report():
+            launch()
+        engine.waitall()
+
+    def claim() -> None:
+        # The interrupted launch may have been pushed or not.
+        with cs.use(engine):
+            assert any((target.numpy() == states[made[0] + more]).all() for more in (0, 1)), (
+                "a launch was lost, or made twice"
+            )
+
+    def launch_and_wait() -> None:
+        with cs.use(engine):
+            for _ in range(36):
+                launch()
+            engine.waitall()
+
+    ground.claims.append(claim)
+    return launch_and_wait
+
+
 def run_as_waiter(ground: Ground) -> Act:
     """A launch of a short segment of a graph, which the waiting thread runs itself."""
     ground.replace_engine()
@@ -325,6 +365,7 @@ SCENES: dict[str, Callable[[Ground], Act]] = {
         push_batch,
         push_device_batch,
         push_batches_at_once,
+        join_runs,
         wait_for_op,
         wait_for_device_op,
         wait_in_vain,

@@ -51,6 +51,7 @@ from cudasync.array.functions.table import FUNCTIONS
 from cudasync.array.host.memory import view_of
 from cudasync.array.products.operation import product
 from cudasync.array.reductions.operation import reduced
+from cudasync.engine.replay.run import JoinedLaunch
 from cudasync.testing import HostLatch
 
 KERNELS = Path(__file__).parent / "programs.ptx"
@@ -69,6 +70,7 @@ def open_engine(setting: Setting, *, trace: bool = False) -> cs.Engine:
         pools={"io": setting.io},
         max_in_flight=setting.limit or None,
         trace=trace,
+        replay=bool(setting.replay),
     )
     if not setting.at_once:
         engine._most_at_once = -1
@@ -94,6 +96,8 @@ class Run(Outcome):
     order: list[str] = field(default_factory=list)
     # The number of each op that has one.
     numbers: dict[str, int] = field(default_factory=dict)
+    # The launches that joined a run.
+    joined: set[str] = field(default_factory=set)
 
 
 class Runner:
@@ -208,6 +212,7 @@ class Runner:
             first,
             order=order,
             numbers=numbers,
+            joined={id_ for id_, op in self.ops.items() if isinstance(op, JoinedLaunch)},
         )
 
     def release(self) -> None:
@@ -294,6 +299,8 @@ class Runner:
     def _op(self, id_: str, push: Push) -> cs.Op:
         step, name = push.step, f"step {id_}"
         how = {"name": name, "priority": push.priority}
+        if self.engine._replays and isinstance(step, (Mix, Set)) and step.target.space == "d":
+            return self._plain_launch(step, push.priority)
         match step:
             case Mix(target, source, factor) if target.space == "d":
                 x, y, n = self.view(target), self.view(source), np.uint32(len(target.elements))
@@ -350,6 +357,19 @@ class Runner:
             where = {"pool": "io"} if push.to_io else {}
         return self.engine.push(counted, reads=reads, writes=writes, **where, **how)
 
+    def _plain_launch(self, step: Mix | Set, priority: int) -> cs.Op:
+        """A launch that may be replayed: without a name, and with arrays as they are."""
+        x, n = _as_it_is(self.view(step.target)), np.uint32(len(step.target.elements))
+        if isinstance(step, Set):
+            launch = self.kernels["set"][1, 32]
+            return launch(cs.Out(x), step.value, n, step.target.step, priority=priority)
+        y = _as_it_is(self.view(step.source))
+        launch = self.kernels["mix"][1, 32]
+        where = place_of_launch(self.view(step.target), self.view(step.source))
+        return launch(
+            x, y, step.factor, n, step.target.step, step.source.step, priority=priority, **where
+        )
+
     def _function(self, id_: str, step: Step):
         """A counted function, its reads and writes, and its device, if any."""
         function = function_of(self, id_, step)
@@ -400,3 +420,7 @@ class Runner:
 def on_host(thing):
     """NumPy's view of an array on the CPU; any other object unchanged."""
     return view_of(thing) if isinstance(thing, cs.Array) and thing.device == "cpu" else thing
+
+
+def _as_it_is(view: cs.Array) -> object:
+    return view if view.is_contiguous else cs.strided(view)

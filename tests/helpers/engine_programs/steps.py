@@ -366,6 +366,8 @@ class Setting:
     serial: int = 0
     # 0: workers also run short ops of arrays on the CPU.
     at_once: int = 1
+    # 1: repeated launches join runs, after the fewest repetitions. Launches have no names then.
+    replay: int = 0
 
     @property
     def holds(self) -> bool:

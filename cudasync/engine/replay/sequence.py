@@ -1,0 +1,265 @@
+"""Floor 2. A sequence: launches that a thread makes again and again in the same order.
+
+A sequence has `unit` steps, which are some rounds of its period. A step says what the next call
+must equal. A piece is a stretch of steps, and does the work of that stretch as one op. The floor
+that knows graphs makes a piece a graph of the driver; until then it is launched call by call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from weakref import WeakMethod, WeakSet
+
+from cudasync.driver.kernels.launch_sequences import LaunchSequence
+from cudasync.engine.batch.failed_step import Steps
+from cudasync.engine.batch.union import Union
+from cudasync.engine.hazards.damage import Damage
+from cudasync.engine.log.histories import Known
+from cudasync.engine.log.node import origins_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import CodeType
+
+    from cudasync.driver import Device, Event, Launch, Stream
+    from cudasync.engine.engine import Engine
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.op import Op
+
+# A run has at most so many launches, unless the period itself is longer.
+UNIT = 32
+# A piece that came so often becomes a graph; so many pieces of a sequence do.
+USUAL = 3
+MOST_GRAPHS = 8
+
+
+class Call(NamedTuple):
+    """What is known of one call of a period."""
+
+    bound: Any
+    code: CodeType
+    at: int
+    takes: Callable[[Sequence[Any]], bool]
+    launch: Launch
+    accesses: Accesses
+    name: str
+
+
+class Step:
+    """What a call must equal to be the next of its sequence, and the step behind it.
+
+    It has regions and a packed launch, never arrays.
+    """
+
+    __slots__ = (
+        "accesses",
+        "at",
+        "bound",
+        "code",
+        "following",
+        "index",
+        "launch",
+        "name",
+        "sequence",
+        "takes",
+    )
+
+    bound: Any
+    code: CodeType
+    at: int
+    # True if the call's arguments have these regions and numbers.
+    takes: Callable[[Sequence[Any]], bool]
+    launch: Launch
+    accesses: Accesses
+    name: str
+    # The place in a run.
+    index: int
+    sequence: RepeatedCalls
+    # None behind the last of the unit.
+    following: Step | None
+
+
+# What a thread expects that replays nothing: no call is its.
+NEVER = Step()
+NEVER.bound = None
+
+
+class Piece(Protocol):
+    """The work of a stretch of steps, as one op."""
+
+    name: str
+    accesses: Accesses
+    # Its kernels, and what it does without damaged data: see `Op._salvage`.
+    names: Steps
+    is_graph: bool
+    known: Known
+
+    def enqueue(self, stream: Stream, event: Event | None = None) -> None:
+        """Enqueue the work, and record the event behind it."""
+
+
+class RepeatedCalls:
+    """The steps of a sequence, and its pieces by their first step and their number of steps."""
+
+    __slots__ = (
+        "__weakref__",
+        "_came",
+        "_make",
+        "_pieces",
+        "_wanted",
+        "device",
+        "engine",
+        "is_dropped",
+        "matched",
+        "period",
+        "slow",
+        "steps",
+        "total",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        calls: Sequence[Call],
+        device: Device,
+        make: Callable[[Sequence[Step]], Piece],
+    ) -> None:
+        self.engine = engine
+        self.device = device
+        self.period = len(calls)
+        self.is_dropped = False
+        # How many runs in a row were slow or short: see `Tape`.
+        self.slow = 0
+        # The launches of its runs, and those since the last trial.
+        self.total = self.matched = 0
+        self._make = make
+        self._pieces: dict[tuple[int, int], Piece] = {}
+        # How often a piece came that is no graph, and those that are to become graphs.
+        self._came: dict[tuple[int, int], int] = {}
+        self._wanted: list[tuple[int, int]] = []
+        rounds = max(1, UNIT // self.period)
+        self.steps = [self._step(i, each) for i, each in enumerate([*calls] * rounds)]
+        for step, following in zip(self.steps, self.steps[1:], strict=False):
+            step.following = following
+        _EVERY.add(self)
+
+    def _step(self, index: int, call: Call) -> Step:
+        step = Step()
+        step.bound, step.code, step.at, step.takes = call.bound, call.code, call.at, call.takes
+        step.launch, step.accesses, step.name = call.launch, call.accesses, call.name
+        step.index, step.sequence, step.following = index, self, None
+        return step
+
+    def prepare(self) -> None:
+        """Make the whole unit a graph. Blocks for some milliseconds. Raises the errors of that."""
+        self._become_graph(0, len(self.steps))
+
+    def prepare_wanted(self) -> None:
+        """Make graphs of the pieces that came often. As `prepare`."""
+        while self._wanted:
+            self._become_graph(*self._wanted.pop())
+
+    def piece(self, first: int, count: int) -> Piece:
+        """The work of `count` steps from `first` on. Never blocks."""
+        key = first, count
+        found: Piece | None = self._pieces.get(key)
+        if found is None:
+            found = self._pieces[key] = CallByCall(self.steps[first : first + count])
+        if not found.is_graph:
+            came = self._came[key] = self._came.get(key, 0) + 1
+            if came == USUAL and len(self._came) <= MOST_GRAPHS and count > 1:
+                self._wanted.append(key)
+        return found
+
+    @property
+    def has_wanted(self) -> bool:
+        """True if `prepare_wanted` has something to do."""
+        return bool(self._wanted)
+
+    @property
+    def graphs(self) -> int:
+        """How many of its pieces are graphs."""
+        return sum(each.is_graph for each in list(self._pieces.values()))
+
+    def drop(self) -> None:
+        """Let no call be its next any more."""
+        self.is_dropped = True
+        for step in self.steps:
+            step.bound = None
+
+    def _become_graph(self, first: int, count: int) -> None:
+        self._pieces[first, count] = self._make(self.steps[first : first + count])
+
+
+_EVERY: WeakSet[RepeatedCalls] = WeakSet()
+
+
+def drop_all_of(kernel: object) -> None:
+    """Drop each sequence with launches of this kernel: its calls must raise from now on."""
+    for each in list(_EVERY):
+        if any(step.bound is not None and step.launch.kernel is kernel for step in each.steps):
+            each.drop()
+
+
+class CallByCall:
+    """A piece that is launched call by call on one stream."""
+
+    is_graph = False
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._calls = [step.launch for step in steps]
+        self._hazards = [step.accesses for step in steps]
+        union = Union()
+        for each in self._hazards:
+            union.add(each)
+        self.accesses = union.accesses()
+        self.name = name_of(len(steps))
+        self.known = Known()
+        self.names: Steps = _Names(step.name for step in steps)
+        self.names.salvage = WeakMethod(self._salvage)
+        self._launches = LaunchSequence(self._calls)
+
+    def enqueue(self, stream: Stream, event: Event | None = None) -> None:
+        self._launches.on(self._calls, stream, event)
+
+    def _salvage(self, op: Any) -> Callable[..., Any] | None:
+        """See `Op._salvage`: the launches that need no data that failed before `op`."""
+        if op._before is not None:
+            # Its plan has no origins: a source has failed since, with its device.
+            return None
+        left_out, damage = without(self._hazards, op)
+        op.left_out = left_out
+        rest = [each for i, each in enumerate(self._calls) if i not in left_out]
+        if not rest:
+            op._damage = damage
+            return None
+
+        def enqueue(stream: Stream, event: Event | None = None) -> None:
+            LaunchSequence(rest).on(rest, stream, event)
+            # Only now: until then the op has damaged all that it writes.
+            op._damage = damage
+
+        return enqueue
+
+
+def without(hazards: Sequence[Accesses], op: Op) -> tuple[frozenset[int], Damage]:
+    """The steps of `op` that need data that failed before it, if its steps have these accesses; and
+    the damage behind it, if these are left out."""
+    damage = Damage.before(origins_of(op))
+    left_out = set()
+    for index, accesses in enumerate(hazards):
+        if damage.reaches(accesses):
+            damage.fail(accesses)
+            left_out.add(index)
+        else:
+            damage.heal(accesses)
+    return frozenset(left_out), damage
+
+
+class _Names(Steps):
+    """The kernels of a piece that is launched call by call."""
+
+
+def name_of(count: int) -> str:
+    """The name of a run's op."""
+    return f"replay of {count}"

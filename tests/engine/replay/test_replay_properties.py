@@ -1,0 +1,28 @@
+"""The central property with replay: loops give the memory, results and errors of a serial run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from helpers.engine_programs.judge import check
+from helpers.engine_programs.loops import eager_replay, looping_programs
+from helpers.engine_programs.strategies import settings
+from hypothesis import given
+
+
+@given(looping_programs(), settings())
+def test_loops_give_the_serial_result(program, setting):
+    with eager_replay():
+        check(program, replace(setting, limit=0, replay=1))
+
+
+@given(looping_programs(fails=True), settings())
+def test_failures_in_loops_poison_exactly_what_they_would_serially(program, setting):
+    with eager_replay():
+        check(program, replace(setting, limit=0, replay=1))
+
+
+@given(looping_programs(fails=True, threads=3), settings())
+def test_loops_of_three_threads_have_one_total_order(program, setting):
+    with eager_replay():
+        check(program, replace(setting, limit=0, replay=1))
