@@ -245,11 +245,6 @@ DONE: Final = _Mark("DONE")
 _TOLD: list[Callable[[Append], Append]] = []
 
 
-def is_told() -> bool:
-    """True if somebody is told of each entry: see `Log.tell`."""
-    return bool(_TOLD)
-
-
 def _telling(append: Append) -> Append:
     # The functions change only with a new segment, so one look here suffices. The first function is
     # the outermost, so that it gets an entry first.
@@ -355,6 +350,11 @@ class Log:
         """
         _TOLD.append(wrap)
         self._begin_anew()
+
+    @property
+    def is_told(self) -> bool:
+        """True if somebody is told of each entry: see `tell`."""
+        return bool(_TOLD)
 
     def tell_no_more(self, wrap: Callable[[Append], Append]) -> None:
         """Undo `tell`."""

@@ -105,6 +105,10 @@ class RecordedEngine(Engine):
         self._refuse_in_recording("statistics()")
         return super().statistics()
 
+    def replay_report(self) -> Any:
+        self._refuse_in_recording("replay_report()")
+        return super().replay_report()
+
     def trace(self) -> Any:
         self._refuse_in_recording("trace()")
         return super().trace()

@@ -292,6 +292,9 @@ class Recorder:
     def statistics(self) -> NoReturn:
         self.refuse("statistics()")
 
+    def replay_report(self) -> NoReturn:
+        self.refuse("replay_report()")
+
     def trace(self) -> NoReturn:
         self.refuse("trace()")
 

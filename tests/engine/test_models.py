@@ -40,6 +40,8 @@ HANDSHAKES = {
     "permits.give_back",
     "pool.ring_for_a_sleeper",
     "pool.take_ring",
+    "run.join",
+    "run.piece",
 }
 
 

@@ -16,7 +16,6 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cudasync.atomic import is_told
 from cudasync.driver.extensions import exploration
 from cudasync.engine import current
 from cudasync.engine.device import device_push
@@ -138,7 +137,7 @@ class Tape:
             or engine._ledger.recorder is not None
             or _maybe_inside() is not None
             or exploration.is_under_way
-            or is_told()
+            or _LOG.is_told
             or step.launch.kernel.check is not None  # type: ignore[attr-defined]
         ):
             return None

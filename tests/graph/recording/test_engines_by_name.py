@@ -124,7 +124,7 @@ def test_another_engine_cannot_become_current(engine):
 
 
 @pytest.mark.parametrize(
-    "ask", ["waitall", "statistics", "trace", "clear_errors", "close", "__enter__"]
+    "ask", ["waitall", "statistics", "replay_report", "trace", "clear_errors", "close", "__enter__"]
 )
 def test_what_asks_an_engine_is_refused(engine, ask):
     with cs.graph(), pytest.raises(RecordingError):

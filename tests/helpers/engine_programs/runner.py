@@ -299,7 +299,11 @@ class Runner:
     def _op(self, id_: str, push: Push) -> cs.Op:
         step, name = push.step, f"step {id_}"
         how = {"name": name, "priority": push.priority}
-        if self.engine._replays and isinstance(step, (Mix, Set)) and step.target.space == "d":
+        if (
+            getattr(self.engine, "_replays", False)
+            and isinstance(step, (Mix, Set))
+            and step.target.space == "d"
+        ):
             return self._plain_launch(step, push.priority)
         match step:
             case Mix(target, source, factor) if target.space == "d":
