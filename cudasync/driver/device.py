@@ -17,12 +17,15 @@ from cudasync.driver.probe import ensure_driver
 from cudasync.driver.result import check
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import TypeAlias
 
     # The type of every public `device=`.
     DeviceLike: TypeAlias = "Device | SupportsIndex"
 
 _devices: dict[int, Device] = {}
+# Called before a device is synchronised: a floor above may have work that is not yet enqueued.
+ISSUE_FIRST: list[Callable[[], None]] = []
 
 
 class Device:
@@ -113,6 +116,8 @@ class Device:
 
         Raises CudaError for a failure of that work. (cuCtxSynchronize)
         """
+        for issue in ISSUE_FIRST:
+            issue()
         self.context.synchronize()
 
     def memory(self) -> DeviceMemory:

@@ -8,6 +8,7 @@ from cudasync.engine.lifecycle import fork_and_exit
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.log.entries import Close
+from cudasync.engine.replay.sequence import drop_all_of
 
 if TYPE_CHECKING:
     from cudasync.engine.device.issue import Issuer
@@ -31,6 +32,7 @@ def end(engine: Engine) -> None:
     if engine._serial is None:
         engine._issuer.close()
     nodes.tell_for_others(engine)
+    drop_all_of(engine)
     engine._is_ended = True
     fork_and_exit.engines.discard(engine)
 

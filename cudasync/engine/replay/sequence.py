@@ -194,10 +194,13 @@ class RepeatedCalls:
 _EVERY: WeakSet[RepeatedCalls] = WeakSet()
 
 
-def drop_all_of(kernel: object) -> None:
-    """Drop each sequence with launches of this kernel: its calls must raise from now on."""
+def drop_all_of(kernel_or_engine: object) -> None:
+    """Drop each sequence of this engine, or with launches of this kernel. Its calls are pushed as
+    ever from now on, and raise what there is to raise."""
     for each in list(_EVERY):
-        if any(step.bound is not None and step.launch.kernel is kernel for step in each.steps):
+        if each.engine is kernel_or_engine or any(
+            step.bound is not None and step.launch.kernel is kernel_or_engine for step in each.steps
+        ):
             each.drop()
 
 

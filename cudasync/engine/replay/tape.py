@@ -16,6 +16,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cudasync.driver.device import ISSUE_FIRST
 from cudasync.driver.extensions import exploration
 from cudasync.engine import current
 from cudasync.engine.device import device_push
@@ -176,7 +177,7 @@ class Tape:
         """The run under way has all launches of its sequence: issue it."""
         run = self.run
         assert run is not None
-        self.length = -1
+        self.let_go()
         self.step = run.sequence.steps[0]
         piece = run.piece
         _push(
@@ -196,8 +197,15 @@ class Tape:
     def flush(self) -> None:
         """Issue the run under way, if there is one. Waits for no thread."""
         run = self.run
-        if run is not None and not nodes.is_planned(run):
-            flush(run)
+        if run is not None:
+            if not nodes.is_planned(run):
+                flush(run)
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Nobody joins the run under way any more, and this thread keeps nothing of it alive."""
+        self.length = -1
+        self.run, self.slots = None, {}
 
     def pushed(
         self,
@@ -363,6 +371,7 @@ class _Local(threading.local):
 
 
 LOCAL = _Local()
+ISSUE_FIRST.append(lambda: LOCAL.tape.flush())
 
 
 def _period(recent: list[int]) -> list[int]:

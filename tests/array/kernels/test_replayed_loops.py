@@ -1,0 +1,357 @@
+"""Loops of launches that are replayed: what their callers see, and what the driver gets."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer, end_tracing, is_library
+from helpers.concurrency.interrupt_ground import KERNELS
+from helpers.driver.call_counts import counted_calls
+from helpers.repository.subprocesses import assert_runs_clean
+
+import cudasync as cs
+from cudasync.engine.replay.run import JoinedLaunch
+from cudasync.engine.replay.sequence import UNIT
+from cudasync.engine.replay.tape import LOCAL
+
+# In the library, for four arguments, on Python 3.11. A launch that is pushed has 870.
+MOST_MATCHED = 125
+# After so many launches of a loop it is replayed.
+LIMIT = 200
+
+
+@pytest.fixture
+def engine():
+    LOCAL.tape.forget()
+    with cs.Engine(replay=True) as made:
+        yield made
+
+
+@pytest.fixture
+def module():
+    return cs.Module.from_file(KERNELS)
+
+
+@pytest.fixture
+def mix(module):
+    return module.kernel("mix")
+
+
+class Loop:
+    """x = 31 x + 2 y + position, again and again; `wanted` is what a serial run gives."""
+
+    def __init__(self, mix):
+        self.mix = mix
+        self.index = np.arange(8, dtype=np.int32)
+        self.wanted = np.zeros(8, np.int32)
+        self.x = cs.zeros(8, np.int32)
+        self.y = cs.array(self.index)
+
+    def __call__(self, factor=2):
+        self.wanted = 31 * self.wanted + factor * self.index + self.index
+        return self.mix[1, 8](self.x, self.y, factor, 8)
+
+    def until_replayed(self, engine):
+        for _ in range(LIMIT):
+            self()
+            if "replays" in engine.replay_report():
+                break
+        else:
+            raise AssertionError(engine.replay_report())
+        engine.waitall(PATIENCE_S)
+        return self
+
+    def check(self):
+        assert self.x.numpy().tolist() == self.wanted.tolist()
+
+
+@pytest.fixture
+def loop(mix, engine):
+    return Loop(mix).until_replayed(engine)
+
+
+def test_a_launch_of_a_run_is_an_op_of_its_own(loop):
+    first = [loop() for _ in range(3)][0]
+    second = loop()
+    assert isinstance(second, JoinedLaunch)
+    assert isinstance(second, cs.Op)
+    assert first is not second
+    assert second.name == "mix"
+    assert second.kind.value == "kernel"
+    assert second.push_site.startswith(f"{__file__}:")
+    said = {each.what: (each.reads, each.writes) for each in second.accesses}
+    assert said == {loop.x.region: (True, True), loop.y.region: (True, False)}
+    assert "mix" in repr(second)
+    assert second.result(PATIENCE_S) is None
+    assert first.done()
+    assert second.exception() is None
+    loop.check()
+
+
+def test_whatever_asks_for_one_launch_issues_the_run(loop, engine):
+    called = threading.Event()
+    loop().add_done_callback(called.set)
+    assert not called.is_set()
+    loop().wait(PATIENCE_S)
+    assert called.wait(PATIENCE_S)
+
+    async def wait():
+        return await loop()
+
+    assert asyncio.run(wait()) is None
+    op = loop()
+    while not op.done():
+        pass
+    loop()
+    cs.Device(0).synchronize()
+    assert engine.statistics().device_ops
+    loop.check()
+
+
+def test_nobody_has_to_wait(loop):
+    ended = threading.Event()
+    loop().add_done_callback(ended.set)
+    assert ended.wait(PATIENCE_S)
+
+
+def test_a_whole_run_is_one_launch_of_the_driver_and_one_event(loop, engine):
+    for _ in range(UNIT):
+        loop()
+    engine.waitall(PATIENCE_S)
+    with counted_calls() as calls:
+        for _ in range(UNIT):
+            loop()
+    made = [calls[name] for name in ("cuGraphLaunch", "cuLaunchKernel", "cuEventRecord")]
+    assert made == [1, 0, 1]
+    loop.check()
+
+
+def test_rounds_between_waits_become_graphs_of_their_own(loop, engine):
+    for _ in range(6):
+        for _ in range(5):
+            loop()
+        engine.waitall(PATIENCE_S)
+    with counted_calls() as calls:
+        for _ in range(5):
+            loop()
+        engine.waitall(PATIENCE_S)
+    made = [calls[name] for name in ("cuGraphLaunch", "cuLaunchKernel", "cuEventRecord")]
+    assert made == [1, 0, 1]
+    loop.check()
+
+
+def test_a_matched_launch_costs_few_bytecodes(mix, engine):
+    x, y = cs.zeros(8, np.int32), cs.zeros(8, np.int32)
+    costs = []
+    for _ in range(LIMIT):
+        joins = LOCAL.tape.length >= 0 and LOCAL.tape.step.following is not None
+        freezer = Freezer(None, is_library)
+        try:
+            with freezer:
+                op = mix[1, 8](x, y, 2, 8)
+        finally:
+            end_tracing()
+        if joins and isinstance(op, JoinedLaunch):
+            costs.append(freezer.points)
+    assert len(costs) > UNIT
+    assert sorted(costs)[len(costs) // 2] <= MOST_MATCHED
+    engine.waitall(PATIENCE_S)
+
+
+def test_other_numbers_and_other_memory_are_pushed(loop, mix):
+    for factor in (2, 2, 3, 2, 2.0):
+        if isinstance(factor, float):
+            with pytest.raises((TypeError, ValueError)):
+                mix[1, 8](loop.x, loop.y, factor, 8)
+            continue
+        op = loop(factor)
+        assert isinstance(op, JoinedLaunch) is (factor == 2)
+    other = Loop(mix)
+    assert not isinstance(other(), JoinedLaunch)
+    other.check()
+    loop.check()
+
+
+def test_zeros_of_both_signs_are_other_numbers(engine):
+    source = """
+    extern "C" __global__ void sign(float *x, float by) { x[0] = 1.0f / by; }
+    """
+    sign = cs.Module.from_ptx(SIGN).kernel("sign")
+    del source
+    x = cs.zeros(1, np.float32)
+    seen = set()
+    for i in range(LIMIT):
+        sign[1, 1](x, -0.0 if i == LIMIT - 1 else 0.0)
+        if i >= LIMIT - 2:
+            seen.add(float(np.signbit(x.numpy()[0])))
+    assert seen == {0.0, 1.0}
+
+
+SIGN = """
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry sign(.param .u64 to, .param .f32 by) {
+  .reg .b64 %d<2>; .reg .f32 %f<2>;
+  ld.param.u64 %d0, [to]; ld.param.f32 %f0, [by];
+  st.global.f32 [%d0], %f0; ret;
+}
+"""
+
+
+def test_a_closed_module_refuses_the_launches_that_were_expected(loop, module, engine):
+    loop()
+    module.close()
+    with pytest.raises(cs.ClosedError):
+        loop.mix[1, 8](loop.x, loop.y, 2, 8)
+    loop.check()
+    del engine
+
+
+def test_a_closed_engine_is_not_launched_on(mix):
+    LOCAL.tape.forget()
+    with cs.Engine(replay=True) as engine:
+        loop = Loop(mix).until_replayed(engine)
+        loop()
+    with cs.Engine(replay=True):
+        loop()
+        loop.check()
+
+
+def test_the_engine_of_the_call_counts(loop, engine):
+    with cs.Engine() as other:
+        op = loop()
+        assert not isinstance(op, JoinedLaunch)
+        op.wait(PATIENCE_S)
+        assert other.statistics().device_ops
+    assert isinstance(loop(), JoinedLaunch)
+    loop.check()
+    del engine
+
+
+def test_a_sequence_keeps_no_array(loop, engine):
+    allocation = weakref.ref(loop.x._allocation)
+    loop()
+    loop.x = loop.y
+    gc.collect()
+    assert allocation() is None
+    engine.waitall(PATIENCE_S)
+
+
+def test_an_array_that_comes_again_at_its_place_is_the_same_memory(mix, engine):
+    y = cs.array(np.arange(8, dtype=np.int32))
+    joined = 0
+    for _ in range(LIMIT):
+        x = cs.zeros(8, np.int32)
+        joined += isinstance(mix[1, 8](x, y, 2, 8), JoinedLaunch)
+        del x
+    assert engine.replay_report()
+
+
+def test_launches_in_ops_and_recordings_are_not_matched(loop, engine):
+    seen = []
+    engine.push(lambda: seen.append(loop())).wait(PATIENCE_S)
+    assert not isinstance(seen[0], JoinedLaunch)
+    with cs.graph() as g:
+        loop.mix[1, 8](loop.x, loop.y, 2, 8)
+    assert len(g.nodes) == 1
+    loop.check()
+
+
+def test_what_is_profiled_or_traced_is_pushed(loop, mix):
+    with cs.profile():
+        assert not any(isinstance(loop(), JoinedLaunch) for _ in range(3))
+    assert isinstance(loop(), JoinedLaunch)
+    loop.check()
+    with cs.Engine(replay=True, trace=True) as traced:
+        other = Loop(mix)
+        for _ in range(LIMIT):
+            other()
+        assert sum(each.name == "mix" for each in traced.trace()) == LIMIT
+
+
+def test_every_thread_has_sequences_of_its_own(mix, engine):
+    loops = []
+
+    def work():
+        with cs.use(engine):
+            loop = Loop(mix)
+            for _ in range(LIMIT):
+                loop()
+            loops.append(loop)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(PATIENCE_S)
+    assert len(loops) == 3
+    for each in loops:
+        each.check()
+
+
+def test_poison_reaches_only_what_needs_the_failed_data(mix, engine):
+    good, bad = Loop(mix), Loop(mix)
+    for _ in range(LIMIT):
+        good(), bad()
+    engine.waitall(PATIENCE_S)
+    assert "replays" in engine.replay_report()
+    engine.push(lambda: 1 / 0, writes=[bad.x], name="fails")
+    ops = [(good(), bad()) for _ in range(3 * UNIT)]
+    good.check()
+    for fine, poisoned in ops[-UNIT:]:
+        assert fine.exception(PATIENCE_S) is None
+        assert poisoned.exception(PATIENCE_S).op == "fails"
+    with pytest.raises(cs.OpError, match="fails"):
+        bad.x.numpy()
+    engine.clear_errors()
+
+
+@pytest.mark.parametrize(
+    ("vary", "says"),
+    [
+        (lambda i, x, y: (x[i % 7 :], y, 2), "other memory"),
+        (lambda i, x, y: (x, y, i), "a number was"),
+    ],
+)
+def test_the_report_names_the_first_difference(mix, engine, vary, says):
+    x, y = cs.zeros(64, np.int32), cs.zeros(64, np.int32)
+    rng = np.random.default_rng(1)
+    for _ in range(2 * LIMIT):
+        a, b, factor = vary(int(rng.integers(1 << 16)), x, y)
+        mix[1, 8](a, b, factor, 8)
+    report = engine.replay_report()
+    assert says in report
+    assert f"{__file__}:" in report
+
+
+def test_replay_is_off_unless_it_is_asked_for(mix):
+    with cs.Engine() as engine:
+        loop = Loop(mix)
+        for _ in range(LIMIT):
+            assert not isinstance(loop(), JoinedLaunch)
+        assert "CUDASYNC_REPLAY=1" in engine.replay_report()
+        loop.check()
+
+
+def test_a_forked_child_begins_anew():
+    assert_runs_clean(
+        f"""
+        import os
+        import numpy as np
+        mix = cs.Module.from_file({str(KERNELS)!r}).kernel("mix")
+        with cs.Engine(replay=True) as engine:
+            x, y = cs.zeros(8, np.int32), cs.zeros(8, np.int32)
+            ops = [mix[1, 8](x, y, 2, 8) for _ in range(200)]
+            child = os.fork()
+            if not child:
+                os._exit(0 if isinstance(ops[-1].exception(5), cs.OpError) or ops[-1].done() else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            ops[-1].wait()
+        """
+    )
