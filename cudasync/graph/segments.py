@@ -12,6 +12,7 @@ come after all kernels of its device. `cut` joins nodes as far as that adds no o
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,8 @@ def cut(nodes: Sequence[Node]) -> list[Segment]:
     kinds = _numbered({node: node if node.is_alone else _place(node) for node in nodes})
     found = _joined(nodes, kinds)
     most = max(MOST_FINER * len(found), MOST_OF_SMALL)
-    for _ in range(ROUNDS):
+    # One segment has nothing around it that could divide it.
+    for _ in range(ROUNDS if len(found) > 1 else 0):
         finer = _finer(nodes, kinds)
         if len(set(finer.values())) == len(set(kinds.values())):
             break
@@ -85,19 +87,19 @@ def _joined(nodes: Sequence[Node], kinds: Mapping[Node, int]) -> list[Segment]:
     A node must stand behind its predecessors; later in the same segment counts as behind.
     """
     segments: list[Segment] = []
+    # The positions of the segments of a kind, in order.
     of_kind: dict[int, list[int]] = {}
     position: dict[Node, int] = {}
     for node in nodes:
         kind = kinds[node]
         before = [position[other] + (kinds[other] != kind) for other in node.before]
-        earliest = max(before, default=0)
-        found = next((at for at in of_kind.get(kind, ()) if at >= earliest), None)
-        if found is None:
-            found = len(segments)
+        ours = of_kind.setdefault(kind, [])
+        late_enough = bisect_left(ours, max(before, default=0))
+        if late_enough == len(ours):
+            ours.append(len(segments))
             segments.append(Segment(*_place(node), is_alone=node.is_alone))
-            of_kind.setdefault(kind, []).append(found)
-        segments[found].nodes.append(node)
-        position[node] = found
+        position[node] = ours[late_enough]
+        segments[position[node]].nodes.append(node)
     return segments
 
 
