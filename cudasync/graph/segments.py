@@ -3,21 +3,34 @@
 A segment has one place: a device, or a pool of workers. No segment depends on a later one. Inside
 of a segment the nodes stand in the order of their pushes. A node that `is_alone` is a segment by
 itself.
+
+A segment waits for all that one of its nodes needs, and what needs one of its nodes waits for all
+of them. So nodes that need different things outside, or are needed by different things, add an
+order to the program if they share a segment. A copy in which the driver waits, for example, would
+come after all kernels of its device. `cut` joins nodes as far as that adds no order.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.batch.union import Union
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cudasync.driver import Device
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.graph.node import Node
+
+
+# The most segments for each that the places alone make: an op costs some 10 us, however little it
+# does. A small program may have some more.
+MOST_FINER, MOST_OF_SMALL = 4, 16
+# Rounds in which a cut becomes finer. Two or three suffice as a rule; each leaves a right cut.
+ROUNDS = 8
 
 
 @dataclass
@@ -46,52 +59,151 @@ class Segment:
 
 
 def cut(nodes: Sequence[Node]) -> list[Segment]:
-    """The segments of a program: each node joins the first one of its place that comes late enough.
+    """The segments of a program, as few as possible without an order that the program lacks.
+
+    Two things may add an order. Functions of the host do not divide segments: otherwise a launch
+    with a thousand functions beside kernels would have a thousand ops. And a program is not cut
+    into more than `MOST_FINER` times the segments that its places alone make.
+    """
+    # Nodes of one kind may share a segment. Kinds become finer until no kind adds an order.
+    kinds = _numbered({node: node if node.is_alone else _place(node) for node in nodes})
+    found = _joined(nodes, kinds)
+    most = max(MOST_FINER * len(found), MOST_OF_SMALL)
+    # One segment has nothing around it that could divide it.
+    for _ in range(ROUNDS if len(found) > 1 else 0):
+        finer = _finer(nodes, kinds)
+        if len(set(finer.values())) == len(set(kinds.values())):
+            break
+        segments = _joined(nodes, finer)
+        if len(segments) > most:
+            break
+        kinds, found = finer, segments
+    return found
+
+
+def _joined(nodes: Sequence[Node], kinds: Mapping[Node, int]) -> list[Segment]:
+    """Segments of nodes of one kind: each node joins the first of its kind that comes late enough.
 
     A node must stand behind its predecessors; later in the same segment counts as behind.
     """
     segments: list[Segment] = []
-    # The positions of the segments of a place, in order.
-    of_place: dict[Any, list[int]] = {}
+    # The positions of the segments of a kind, in order.
+    of_kind: dict[int, list[int]] = {}
     position: dict[Node, int] = {}
     for node in nodes:
-        place = (node.device, node.pool, node.priority)
-        earliest = 0
-        for other in node.before:
-            at = position[other]
-            is_joined = not node.is_alone and _place(segments[at]) == place
-            earliest = max(earliest, at if is_joined and not segments[at].is_alone else at + 1)
-        found = None
-        if not node.is_alone:
-            for at in of_place.get(place, ()):
-                if at >= earliest:
-                    found = at
-                    break
-        if found is None:
-            found = len(segments)
-            segments.append(Segment(*place, is_alone=node.is_alone))
-            if not node.is_alone:
-                of_place.setdefault(place, []).append(found)
-        segments[found].nodes.append(node)
-        position[node] = found
+        kind = kinds[node]
+        before = [position[other] + (kinds[other] != kind) for other in node.before]
+        ours = of_kind.setdefault(kind, [])
+        late_enough = bisect_left(ours, max(before, default=0))
+        if late_enough == len(ours):
+            ours.append(len(segments))
+            segments.append(Segment(*_place(node), is_alone=node.is_alone))
+        position[node] = ours[late_enough]
+        segments[position[node]].nodes.append(node)
     return segments
 
 
-def stages(segments: Sequence[Segment]) -> list[list[Segment]]:
-    """The segments of a program by the longest path that leads to them: those of a stage need
-    nothing of each other, and nothing of later stages."""
-    stage_of: dict[Node, int] = {}
-    found: list[list[Segment]] = []
-    for segment in segments:
-        before = (
-            stage_of[other] for node in segment.nodes for other in node.before if other in stage_of
+def _finer(nodes: Sequence[Node], kinds: Mapping[Node, int]) -> dict[Node, int]:
+    """The kinds, divided by what comes before a node and behind it."""
+    around = _around(nodes, kinds)
+    return _numbered({node: (kinds[node], *around[node]) for node in nodes})
+
+
+def _around(nodes: Sequence[Node], kinds: Mapping[Node, int]) -> dict[Node, tuple[int, int]]:
+    """For each node, what comes before it and what comes behind it, of other kinds: two sets, as
+    the bits of integers.
+
+    Nodes at the ends of edges between kinds stand for the others, which come before or behind by
+    such an edge. Functions of the host are in no set, so they divide no kind.
+    """
+    marks = _marks(nodes, kinds)
+    # A kind's own nodes do not divide it: edges inside of a segment order them.
+    own: dict[int, int] = {}
+    for node in nodes:
+        own[kinds[node]] = own.get(kinds[node], 0) | marks[node]
+    before = dict.fromkeys(nodes, 0)
+    behind = dict.fromkeys(nodes, 0)
+    # Equal sets are one object: in a large program most of them are equal.
+    kept: dict[int, int] = {}
+    for node in nodes:
+        for other in node.before:
+            before[node] |= before[other] | marks[other]
+        before[node] = kept.setdefault(before[node], before[node])
+    for node in reversed(nodes):
+        behind[node] = kept.setdefault(behind[node], behind[node])
+        for other in node.before:
+            behind[other] |= behind[node] | marks[node]
+    return {
+        node: (before[node] & ~own[kinds[node]], behind[node] & ~own[kinds[node]]) for node in nodes
+    }
+
+
+def _marks(nodes: Sequence[Node], kinds: Mapping[Node, int]) -> dict[Node, int]:
+    """For each node, its bits in the sets of other nodes: one for its device; and one of its own if
+    it is alone, or at an end of an edge between nodes of devices that are of two kinds."""
+    ends: set[Node] = {node for node in nodes if node.is_alone}
+    for node in nodes:
+        for other in node.before:
+            if kinds[other] != kinds[node] and None not in (node.device, other.device):
+                ends |= {node, other}
+    bits: dict[Any, int] = {}
+    marks: dict[Node, int] = {}
+    for node in nodes:
+        marked: list[Any] = [node] if node in ends else []
+        if node.device is not None and not node.is_alone:
+            marked.append(_place(node))
+        marks[node] = sum(bits.setdefault(each, 1 << len(bits)) for each in marked)
+    return marks
+
+
+def _numbered(labels: Mapping[Node, Any]) -> dict[Node, int]:
+    """The labels, as numbers: equal labels have one number."""
+    numbers: dict[Any, int] = {}
+    return {node: numbers.setdefault(label, len(numbers)) for node, label in labels.items()}
+
+
+def staged(nodes: Sequence[Node]) -> list[list[Segment]]:
+    """A program as stages: the segments of a stage need nothing of each other, and nothing of later
+    stages. There are as few stages as possible, and few segments in them.
+
+    Whoever runs stages waits for each. So nodes of one place share the segment of a stage, which
+    adds no wait.
+    """
+    earliest: dict[Node, int] = {}
+    for node in nodes:
+        earliest[node] = max(
+            (earliest[each] + _is_apart(each, node) for each in node.before), default=0
         )
-        at = max(before, default=-1) + 1
-        stage_of.update(dict.fromkeys(segment.nodes, at))
-        found += [[]] * (at == len(found))
-        found[at] = [*found[at], segment]
+    count = max(earliest.values(), default=-1) + 1
+    latest = dict.fromkeys(nodes, count - 1)
+    for node in reversed(nodes):
+        for each in node.before:
+            latest[each] = min(latest[each], latest[node] - _is_apart(each, node))
+    found: list[list[Segment]] = [[] for _ in range(count)]
+    stage_of: dict[Node, int] = {}
+    for node in nodes:
+        first = max((stage_of[each] + _is_apart(each, node) for each in node.before), default=0)
+        segment, at = None, first
+        if not node.is_alone:
+            alike = (
+                (each, stage)
+                for stage in range(first, latest[node] + 1)
+                for each in found[stage]
+                if not each.is_alone and _place(each) == _place(node)
+            )
+            segment, at = next(alike, (None, first))
+        if segment is None:
+            segment = Segment(*_place(node), is_alone=node.is_alone)
+            found[at].append(segment)
+        segment.nodes.append(node)
+        stage_of[node] = at
     return found
 
 
-def _place(segment: Segment) -> tuple[Any, ...]:
-    return segment.device, segment.pool, segment.priority
+def _is_apart(node: Node, other: Node) -> bool:
+    """True if the two cannot share a segment."""
+    return node.is_alone or other.is_alone or _place(node) != _place(other)
+
+
+def _place(it: Node | Segment) -> tuple[Device | None, str, int]:
+    return it.device, it.pool, it.priority

@@ -8,7 +8,7 @@ from cudasync.graph.parts.block import BlockPart
 from cudasync.graph.parts.device import DevicePart
 from cudasync.graph.parts.host import HostPart
 from cudasync.graph.parts.single_op import AlonePart
-from cudasync.graph.segments import cut, stages
+from cudasync.graph.segments import staged
 
 if TYPE_CHECKING:
     from cudasync.graph.executable_reuse import Shelf
@@ -24,7 +24,7 @@ def part_of(segment: Segment, shelf: Shelf | None = None) -> Part:
         if node.control is None:
             return AlonePart(node)
         bodies = [
-            [[part_of(each, shelf) for each in stage] for stage in stages(cut(body))]
+            [[part_of(each, shelf) for each in stage] for stage in staged(body)]
             for body in node.control.bodies
         ]
         return BlockPart(node, bodies)

@@ -15,6 +15,7 @@ from cudasync.graph import parts
 from cudasync.graph.control import execution
 
 PATIENCE_S = 30
+STAGED = parts.staged
 COPIES, WAITS = "cuMemcpy", ("cuEventSynchronize", "cuStreamSynchronize", "cuCtxSynchronize")
 
 
@@ -125,7 +126,9 @@ def test_a_host_function_runs_beside_a_device_that_it_does_not_need(device, latc
 
 def test_steps_one_after_the_other_are_found(device, latch, flag, monkeypatch):
     """The planted bug: each step is a stage by itself. This one never ends."""
-    monkeypatch.setattr(parts, "stages", lambda segments: [[each] for each in segments])
+    monkeypatch.setattr(
+        parts, "staged", lambda body: [[e] for stage in STAGED(body) for e in stage]
+    )
     with pytest.raises(TimeoutError):
         beside(device, latch, flag, 0.1)
 

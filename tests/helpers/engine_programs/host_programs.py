@@ -25,9 +25,11 @@ def _is_on_host(step: Step) -> bool:
 
 
 @st.composite
-def failing_programs(draw, max_steps: int = 20) -> Program:
-    """A program on devices and the host. Functions of the host may fail."""
-    kinds = (
+def failing_programs(draw, max_steps: int = 20, copies: bool = False) -> Program:
+    """A program on devices and the host. Functions of the host may fail. With `copies`, most steps
+    are copies, or work of one device, and most memory of the host is pageable."""
+    room = replace(draw(rooms), has_parts=True)
+    kinds: tuple[str, ...] = (
         "mix",
         "mix",
         "host mix",
@@ -40,7 +42,9 @@ def failing_programs(draw, max_steps: int = 20) -> Program:
         "clear",
         "fail",
     )
-    body = draw(bodies(replace(draw(rooms), has_parts=True), max_steps, kinds, True, 1))
+    if copies:
+        room, kinds = replace(room, hosts=3), ("copy", "copy", "copy", "add", "set", "join", "fail")
+    body = draw(bodies(room, max_steps, kinds, True, 1))
     pushes = (p for p in body.pushes if not isinstance(p.step, Batch))
     return replace(body, pushes=tuple(p for p in pushes if not _fails_on_device(p.step)))
 
