@@ -43,6 +43,7 @@ PROGRAMS: dict[str, list[str]] = {
     "bench_free_threading": [],
     "bench_launch": [],
     "bench_batch": [],
+    "bench_replay": [],
     "bench_graph": [],
     "bench_profile": [],
     "bench_dags": [],

@@ -171,10 +171,11 @@ def launched(arguments: tuple) -> Callable[[], object]:
 
 
 @contextmanager
-def without_driver() -> Iterator[None]:
-    """Make enqueuing calls return success at once without any work, so that only Python remains."""
+def without_driver(*more: str) -> Iterator[None]:
+    """Make enqueuing calls, and `more`, return success at once without any work, so that only
+    Python remains."""
     success = (driver.CUresult.CUDA_SUCCESS,)
-    originals = {name: getattr(driver, name) for name in ENQUEUING}
+    originals = {name: getattr(driver, name) for name in (*ENQUEUING, *more)}
 
     def nothing(*arguments: object) -> tuple:
         return success

@@ -64,6 +64,7 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
     except KeyboardInterrupt:
         interrupts.note(op._engine)
         raise
+    LOCAL.tape.has_waited = True
     node = nodes.of(op)
     bell = Bell() if caller_raises else nodes.Aside()
     # Before the next look at the op: its ender looks at the sleepers after it has set `finished`.

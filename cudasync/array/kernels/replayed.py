@@ -63,33 +63,38 @@ def _taker(args: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
     """A function that tells whether arguments are the same memory and the same numbers. None if
     these cannot be compared."""
     names: dict[str, Any] = {}
-    tests: list[str] = []
+    parts: list[str] = []
+    wanted: list[Any] = []
+    tests = ["(PARTS) == wanted"]
     for i, argument in enumerate(args):
         place, value = f"a{i}", argument
         if type(argument) in NARROWED:
-            names[f"narrowed{i}"] = type(argument)
-            tests.append(f"a{i}.__class__ is narrowed{i}")
+            parts.append(f"a{i}.__class__")
+            wanted.append(type(argument))
             place, value = f"a{i}.array", argument.array
         if type(value) is Array and not value.form.has_gaps:
-            names[f"form{i}"], names[f"region{i}"] = value.form, value.region
-            tests.append(f"{place}.form is form{i} and {place}.region == region{i}")
+            parts += [f"{place}.form", f"{place}.region"]
+            wanted += [value.form, value.region]
         elif isinstance(value, (bool, int, float, bytes, np.number, np.bool_)):
-            names[f"class{i}"], names[f"value{i}"] = value.__class__, value
-            # Zeros of both signs are equal, and no NaN equals itself.
-            has_one_form = isinstance(value, (int, bytes)) or (value == value and bool(value))
-            same = f"{place}.__class__ is class{i} and {place} == value{i}"
-            tests.append(same if has_one_form else f"{place} is value{i}")
+            parts += [f"{place}.__class__", place]
+            wanted += [value.__class__, value]
+            if not isinstance(value, (int, bytes)) and not value:
+                # Zeros of both signs are equal.
+                tests.append(f"{place} is value{i}")
+                names[f"value{i}"] = value
         else:
             return None
+    names["wanted"] = tuple(wanted)
     every = "".join(f"a{i}, " for i in range(len(args)))
+    # One comparison of tuples, which compares what is one object by identity first.
     source = (
         "def takes(args):\n"
         "    try:\n"
         f"        [{every}] = args\n"
-        f"        return {' and '.join(tests) or 'True'}\n"
+        f"        return {' and '.join(tests)}\n"
         "    except (AttributeError, ValueError):\n"
         "        return False\n"
-    )
+    ).replace("PARTS", "".join(f"{each}, " for each in parts))
     exec(compile(source, "<arguments of a repeated launch>", "exec"), names)
     takes: Callable[[Sequence[Any]], bool] = names["takes"]
     return takes

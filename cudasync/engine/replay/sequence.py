@@ -20,11 +20,15 @@ from cudasync.engine.log.node import origins_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import CodeType
+    from typing import TypeAlias
 
     from cudasync.driver import Device, Event, Launch, Stream
     from cudasync.engine.engine import Engine
     from cudasync.engine.hazards.accesses import Accesses
-    from cudasync.engine.op import Op
+    from cudasync.engine.op import Op, Regions
+
+    # What is called, the place in the program, and the regions.
+    StepKey: TypeAlias = tuple[object, CodeType, int, Regions]
 
 # A run has at most so many launches, unless the period itself is longer.
 UNIT = 32
@@ -106,11 +110,13 @@ class RepeatedCalls:
         "_came",
         "_make",
         "_pieces",
+        "_places",
         "_wanted",
         "device",
         "engine",
         "is_dropped",
         "matched",
+        "misses",
         "period",
         "slow",
         "steps",
@@ -130,8 +136,9 @@ class RepeatedCalls:
         self.is_dropped = False
         # How many runs in a row were slow or short: see `Tape`.
         self.slow = 0
-        # The launches of its runs, and those since the last trial.
-        self.total = self.matched = 0
+        # The launches of its runs, and those since a launch was pushed; launches that were pushed
+        # since.
+        self.total = self.matched = self.misses = 0
         self._make = make
         self._pieces: dict[tuple[int, int], Piece] = {}
         # How often a piece came that is no graph, and those that are to become graphs.
@@ -141,6 +148,10 @@ class RepeatedCalls:
         self.steps = [self._step(i, each) for i, each in enumerate([*calls] * rounds)]
         for step, following in zip(self.steps, self.steps[1:], strict=False):
             step.following = following
+        self._places: dict[StepKey, Step] = {
+            (step.bound, step.code, step.at, step.accesses[0]): step
+            for step in reversed(self.steps[: self.period])
+        }
         _EVERY.add(self)
 
     def _step(self, index: int, call: Call) -> Step:
@@ -149,6 +160,11 @@ class RepeatedCalls:
         step.launch, step.accesses, step.name = call.launch, call.accesses, call.name
         step.index, step.sequence, step.following = index, self, None
         return step
+
+    def find(self, place: StepKey, args: Sequence[Any]) -> Step | None:
+        """The step of the first round that a call equals: what it calls, where, and with what."""
+        step = self._places.get(place)
+        return step if step is not None and step.bound is not None and step.takes(args) else None
 
     def prepare(self) -> None:
         """Make the whole unit a graph. Blocks for some milliseconds. Raises the errors of that."""
@@ -198,9 +214,8 @@ def drop_all_of(kernel_or_engine: object) -> None:
     """Drop each sequence of this engine, or with launches of this kernel. Its calls are pushed as
     ever from now on, and raise what there is to raise."""
     for each in list(_EVERY):
-        if each.engine is kernel_or_engine or any(
-            step.bound is not None and step.launch.kernel is kernel_or_engine for step in each.steps
-        ):
+        kernels = [step.launch.kernel for step in each.steps]
+        if each.engine is kernel_or_engine or kernel_or_engine in kernels:
             each.drop()
 
 

@@ -22,7 +22,6 @@ from cudasync.engine import current
 from cudasync.engine.device import device_push
 from cudasync.engine.host.watchdog import WATCHDOG
 from cudasync.engine.lifecycle import refusal
-from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import OpKind, site_of
 from cudasync.engine.replay.run import PATIENCE, JoinedLaunch, Run, flush
@@ -30,12 +29,12 @@ from cudasync.engine.replay.sequence import NEVER, Call, RepeatedCalls, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import CodeType, FrameType
+    from types import FrameType
 
     from cudasync.driver import Device
     from cudasync.engine.engine import Engine
     from cudasync.engine.hazards.accesses import Accesses
-    from cudasync.engine.replay.sequence import Piece
+    from cudasync.engine.replay.sequence import Piece, StepKey
 
 # A period is at most so long, came so often in a row, and so many launches were repeated.
 MOST_PERIOD = 64
@@ -48,10 +47,10 @@ WINDOW = 256
 FIRST_PAUSE = 16
 LONGER = 4
 LONGEST_PAUSE = 1 << 16
-# A sequence is given up behind so many launches that are not of it, and has paid after so many that
-# were.
+# A sequence is forgotten behind so many launches in a row that joined none of its runs.
 TRIAL = 64
-PAID = 512
+# A thread keeps so many sequences.
+MOST_KNOWN = 8
 
 _LOG = COMBINER.log
 _push = device_push.push
@@ -76,15 +75,20 @@ class Tape:
 
     __slots__ = (
         "__weakref__",
+        "_asked",
         "_calls",
         "_cycle",
-        "_misses",
+        "_found",
+        "_is_behind_wait",
+        "_known",
         "_numbers",
         "_pause",
         "_recent",
+        "_starts",
         "_ticks",
         "engine",
         "entries",
+        "has_waited",
         "is_attentive",
         "length",
         "reason",
@@ -98,7 +102,9 @@ class Tape:
     def __init__(self) -> None:
         self.thread = threading.current_thread().name
         self.step: Step = NEVER
+        # The sequence under way, and those that this thread knows, the latest last.
         self.sequence: RepeatedCalls | None = None
+        self._known: list[RepeatedCalls] = []
         # The value of the context's engine for which `step` is expected.
         self.engine: Engine | None = None
         # The run under way, its cells, and the place of its entry in the log. A run that is not the
@@ -107,12 +113,19 @@ class Tape:
         self.slots: dict[int, Any] = {}
         self.entries: Sequence[object] = ()
         self.length = -1
+        # True if this thread has waited since the last launch that was learnt. A round begins
+        # there, so that a wait ends a whole run.
+        self.has_waited = False
         # True if `pushed` is to be called.
         self.is_attentive = True
         self.reason = ""
         self._pause = FIRST_PAUSE
         self._ticks = 0
-        self._misses = 0
+        # The number of launches that were learnt when the round was found, and whether it begins
+        # behind a wait.
+        self._found, self._is_behind_wait = 0, False
+        # The calls of `pushed` since the last pause.
+        self._asked = 0
         self._learn()
         _TAPES.add(self)
 
@@ -121,6 +134,8 @@ class Tape:
         self.is_attentive = True
         self._numbers: dict[Any, int] = {}
         self._recent: list[int] = []
+        # The places in these where the thread had waited before.
+        self._starts: list[int] = []
         # The numbers of the round that is captured, and its calls so far.
         self._cycle: list[int] = []
         self._calls: list[Call] = []
@@ -132,6 +147,7 @@ class Tape:
         engine = sequence.engine
         if sequence.is_dropped or sequence.slow >= PATIENCE:
             self._give_up("the program takes long between its launches, or few follow each other")
+            self._rest(self.reason)
             return None
         if (
             not engine._is_direct
@@ -163,7 +179,7 @@ class Tape:
         length = len(entries)
         following = step.following
         if following is None:
-            self.complete(frame)
+            self.complete()
         else:
             self.step = following
             # The length first: an entry that comes in between is behind the run.
@@ -173,34 +189,38 @@ class Tape:
             refusal.raise_if_refused(run)
         return op
 
-    def complete(self, frame: FrameType) -> None:
+    def complete(self) -> None:
         """The run under way has all launches of its sequence: issue it."""
-        run = self.run
-        assert run is not None
-        self.let_go()
-        self.step = run.sequence.steps[0]
-        piece = run.piece
-        _push(
-            run._engine,
-            run._enqueue,
-            piece.accesses,
-            piece.name,
-            run._device,
-            frame,
-            piece.names,
-            piece.known,
-            OpKind.KERNEL,
-            None,
-            run,
-        )
+        self.step = self.step.sequence.steps[0]
+        self._issue()
 
     def flush(self) -> None:
-        """Issue the run under way, if there is one. Waits for no thread."""
+        """This thread waits: issue the run under way, if there is one. Waits for no thread."""
+        self.has_waited = True
+        self._issue()
+
+    def _issue(self) -> None:
         run = self.run
-        if run is not None:
-            if not nodes.is_planned(run):
-                flush(run)
-            self.let_go()
+        if run is None:
+            return
+        self.let_go()
+        if run._before is None and run._node is None and not run.finished:
+            piece = run.piece
+            _push(
+                run._engine,
+                run._enqueue,
+                piece.accesses,
+                piece.name,
+                run._device,
+                None,  # type: ignore[arg-type]
+                piece.names,
+                piece.known,
+                OpKind.KERNEL,
+                None,
+                run,
+            )
+        else:
+            flush(run)
 
     def let_go(self) -> None:
         """Nobody joins the run under way any more, and this thread keeps nothing of it alive."""
@@ -217,29 +237,31 @@ class Tape:
         frame: FrameType,
     ) -> None:
         """A launch of `kernel` was pushed as ever, at `frame`: `bound` was called."""
-        code, at = frame.f_code, frame.f_lasti
         if not engine._replays:
-            self._rest("replay is off")
+            if not self._known:
+                self._rest("replay is off")
             return
-        sequence = self.sequence
-        if sequence is not None:
-            if sequence.engine is not engine:
-                if sequence.engine._is_closed:
-                    self._give_up("its engine was closed")
-                else:
-                    return
-            elif self._goes_on(bound, args, code, at):
-                return
+        code, at = frame.f_code, frame.f_lasti
+        self._asked += 1
+        if self._known and self._is_known((bound, code, at, accesses[0]), args, engine):
+            return
         numbers = self._numbers
         scalars = tuple([each for each in args if each.__class__ in _NUMBERS])
         key = bound, code, at, accesses[0], scalars
         number = numbers.setdefault(key, len(numbers))
         recent = self._recent
+        has_waited, self.has_waited = self.has_waited, False
+        if has_waited:
+            self._starts.append(len(recent))
         recent.append(number)
         cycle = self._cycle
         if cycle:
             place = len(self._calls)
-            if number == cycle[place]:
+            if not place and (number != cycle[0] or has_waited < self._is_behind_wait):
+                # The round begins later. If it does not, it is searched for anew.
+                if len(recent) - self._found > len(cycle):
+                    self._learn()
+            elif number == cycle[place]:
                 call = bound.call_of(kernel, args, accesses, frame)
                 if isinstance(call, str):
                     self._rest(f"{site_of(code, at)}: {call}")
@@ -249,10 +271,12 @@ class Tape:
                     self._replay(bound, kernel.device, engine)
             else:
                 self._learn()
-        elif len(recent) % SEARCH_EVERY == 0:
-            self._cycle = _period(recent)
-            if not self._cycle and len(recent) >= WINDOW:
-                self._rest(self._first_difference())
+            return
+        if len(recent) % SEARCH_EVERY == 0:
+            self._cycle, self._is_behind_wait = _period(recent, self._starts)
+            self._found = len(recent)
+        if not self._cycle and self._asked >= WINDOW:
+            self._rest(self._first_difference())
 
     def _replay(self, bound: Replayable, device: Device, engine: Engine) -> None:
         """The round is captured: expect it from now on."""
@@ -267,53 +291,57 @@ class Tape:
             self._rest(f"no graph could be made of it: {error}")
             return
         self._learn()
-        self._misses = 0
-        self.reason = ""
-        if self.run is not None:
-            # Its cells are of another sequence.
-            self.length = -1
-        self.engine = _maybe_engine()
-        self.sequence = sequence
-        self.step = sequence.steps[0]
+        self._asked = 0
+        self._pause = FIRST_PAUSE
+        self._known = [*self._known, sequence][-MOST_KNOWN:]
+        self._expect(sequence, sequence.steps[0])
 
-    def _goes_on(self, bound: Replayable, args: Sequence[Any], code: CodeType, at: int) -> bool:
-        """While it replays, a launch was none of the run: True if the sequence is still the right
-        one. If the launch is of the sequence, what follows it is expected next."""
+    def _expect(self, sequence: RepeatedCalls, step: Step) -> None:
+        # A run under way is of another sequence, or ended by the launch that was just pushed.
+        self.length = -1
+        self.engine = _maybe_engine()
+        self.sequence, self.step = sequence, step
+
+    def _is_known(self, place: StepKey, args: Sequence[Any], engine: Engine) -> bool:
+        """True if a sequence has the launch: what follows it there is expected next. A sequence
+        that has been of no use for long is forgotten."""
         sequence = self.sequence
-        assert sequence is not None
-        if sequence.is_dropped:
-            self._give_up("its module was closed, or its device reset")
+        if sequence is not None:
+            if sequence.matched:
+                # The launches so far were others than those of its rounds, and not in a row.
+                sequence.matched = sequence.misses = self._asked = 0
+                self._learn()
+            sequence.misses += 1
+            if sequence.is_dropped or sequence.misses >= TRIAL:
+                self._give_up("the launches changed")
+        found = None
+        for each in self._known:
+            step = each.find(place, args) if each.engine is engine else None
+            # The one under way before all, then the latest.
+            if step is not None and (found is None or found.sequence is not self.sequence):
+                found = step
+        if found is None:
             return False
-        for step in sequence.steps[: sequence.period]:
-            if step.bound is bound and step.at == at and step.code is code and step.takes(args):
-                self.step = sequence.steps[(step.index + 1) % len(sequence.steps)]
-                return True
-        if sequence.matched:
-            sequence.matched = self._misses = 0
-            self._learn()
-            return True
-        self._misses += 1
-        if self._misses >= TRIAL:
-            self._give_up("the launches changed")
-        return False
+        steps = found.sequence.steps
+        self._expect(found.sequence, steps[(found.index + 1) % len(steps)])
+        return True
 
     def _give_up(self, reason: str) -> None:
-        """Expect nothing any more. What has paid is followed by learning, else by a pause."""
+        """Forget the sequence that was expected."""
         sequence, self.sequence, self.step = self.sequence, None, NEVER
-        assert sequence is not None
-        self._misses = 0
-        if sequence.total >= PAID:
-            self.reason, self._pause = reason, FIRST_PAUSE
-        else:
-            self._rest(reason)
+        self._known = [each for each in self._known if each is not sequence and not each.is_dropped]
+        self.reason = reason
+        self._learn()
 
     def _rest(self, reason: str) -> None:
         """Learn nothing for a while."""
         self._learn()
+        self._asked = 0
         self.is_attentive = False
         self.reason = reason
         self._ticks = self._pause
-        self._pause = min(LONGER * self._pause, LONGEST_PAUSE)
+        if not self._known:
+            self._pause = min(LONGER * self._pause, LONGEST_PAUSE)
 
     def tick(self) -> None:
         """Another 32 ops were issued."""
@@ -374,15 +402,20 @@ LOCAL = _Local()
 ISSUE_FIRST.append(lambda: LOCAL.tape.flush())
 
 
-def _period(recent: list[int]) -> list[int]:
-    """The shortest round that `recent` ends with several times; empty if there is none."""
+def _period(recent: list[int], starts: list[int]) -> tuple[list[int], bool]:
+    """The shortest round that `recent` ends with several times; empty if there is none. True if it
+    begins where one of `starts` was."""
     last = recent[-1]
     for period in range(1, min(MOST_PERIOD, len(recent) // ROUNDS) + 1):
         if recent[-1 - period] == last:
             tail = recent[-max(ROUNDS * period, LEAST) :]
             if len(tail) >= LEAST and tail[period:] == tail[:-period]:
-                return recent[-period:]
-    return []
+                first = len(recent) - period
+                if starts and starts[-1] >= first:
+                    first = starts[-1]
+                    return [*recent[first:], *recent[-period:first]], True
+                return recent[first:], False
+    return [], False
 
 
 def is_wanted(replay: bool | None) -> bool:

@@ -76,8 +76,7 @@ def loop(mix, engine):
 
 
 def test_a_launch_of_a_run_is_an_op_of_its_own(loop):
-    first = [loop() for _ in range(3)][0]
-    second = loop()
+    first, second, _ = [loop() for _ in range(3)]
     assert isinstance(second, JoinedLaunch)
     assert isinstance(second, cs.Op)
     assert first is not second

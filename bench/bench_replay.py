@@ -1,0 +1,259 @@
+"""Loops of launches: pushed as ever, replayed, as a graph by hand, and raw.
+
+The eager loop is the same code for both engines; only `replay=` differs. `chain`, `independent` and
+`fan` issue bursts, on this thread, without the wait. The programs of bench_dags are issued and
+waited for. `random` launches in an order that never comes again. The driver's enqueuing calls and
+its answers to questions return at once on all sides, so what is measured is Python. Bytecodes of a
+matched launch are counted.
+"""
+
+from __future__ import annotations
+
+import checkout  # noqa: F401
+
+# isort: split
+import random
+import statistics
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bench_dags import KERNELS, Eager, Graph
+from bench_launch import RAW
+
+import cudasync as cs
+from bench.graphs.dags import all_dags
+from bench.harness import command
+from bench.harness.bytecodes import bytecodes
+from bench.harness.goals import Goal
+from bench.harness.measurement import Case, Contender
+from bench.launches import bursts
+from bench.launches.counts import COUNTED_ON
+from bench.launches.rig import Rig, without_driver
+
+if TYPE_CHECKING:
+    from bench.harness.measurement import Session
+    from bench.launches.rig import Calls
+
+EAGER, REPLAYED, BY_HAND = "eager loop", "eager loop, replayed", "graph.launch()"
+# Limits of the replayed loop over the loop.
+OF_EAGER = {"chain": 0.25, "independent": 0.18, "fan": 0.12, "HITS": 0.1}
+UNMATCHED = 1.02
+MOST_BYTECODES = 125
+# Runs after which a loop is replayed, and in which all is warm.
+WARM = 24
+ANSWERED = ("cuEventQuery", "cuStreamQuery")
+
+
+def build(session: Session) -> None:
+    """Add a case for each shape, each program, and random launches."""
+    launches = session.parameter("launches", small=4, large=32)
+    most = session.parameter("most_bursts", small=2, large=100)
+    replaying = cs.Engine(workers=bursts.WORKERS, replay=True)
+    session.closing.callback(replaying.close)
+    engine, kernel = bursts.prepared(session)
+    for shape, burst in bursts.SHAPES.items():
+        make = partial(_rig, session, kernel, burst(launches))
+        name = f"bench_replay.{shape}"
+        if not session.wants(name):
+            continue
+        rig, other = make(engine), make(replaying)
+        with cs.use(engine), cs.graph() as recorded:
+            for call in rig.kernel_calls():
+                call()
+        executable = recorded.instantiate()
+        session.closing.callback(executable.close)
+        loop = rig.kernel_calls()
+        session.add(
+            Case(
+                name=name,
+                contenders=[
+                    _issuing(EAGER, engine, rig, loop),
+                    _issuing(REPLAYED, replaying, other, other.kernel_calls()),
+                    _issuing(BY_HAND, engine, rig, [executable.launch]),
+                    _issuing(RAW, engine, rig, rig.raw_launches(), is_raw=True),
+                ],
+                baseline=EAGER,
+                operations=launches,
+                unit="launch",
+                most_loops=most,
+                goals=[Goal(REPLAYED, EAGER, OF_EAGER[shape])],
+            )
+        )
+        if shape == "chain":
+            _count(session, name, replaying, other)
+    _add_random(session, engine, replaying, kernel, launches, most)
+    _add_programs(session, engine, replaying, most)
+
+
+def _rig(session: Session, kernel: cs.Kernel, burst: bursts.Burst, engine: cs.Engine) -> Rig:
+    with cs.use(engine):
+        return Rig(session.closing, engine, kernel, burst, bursts.BLOCK)
+
+
+def _issuing(
+    name: str, engine: cs.Engine, rig: Rig, calls: Calls, *, is_raw: bool = False
+) -> Contender:
+    """A burst, issued. A sample is the median over its bursts."""
+
+    def bench(loops: int) -> float:
+        taken = []
+        with cs.use(engine), without_driver(*ANSWERED):
+            if name is REPLAYED:
+                for _ in range(WARM):
+                    _run(calls)
+                    rig.drain()
+            for _ in range(loops):
+                start = time.perf_counter()
+                _run(calls)
+                taken.append(time.perf_counter() - start)
+                rig.drain()
+        return statistics.median(taken) * loops
+
+    def check() -> int:
+        with cs.use(engine):
+            rig.reset()
+            for _ in range(WARM):
+                _run(calls)
+            rig.drain()
+            return rig.raw_checksum() if is_raw else rig.arrays_checksum()
+
+    return Contender(name, bench, check)
+
+
+def _run(calls: Calls) -> None:
+    for call in calls:
+        call()
+
+
+def _count(session: Session, name: str, engine: cs.Engine, rig: Rig) -> None:
+    """Report the bytecodes of a launch that joins a run."""
+    calls = rig.kernel_calls()
+    with cs.use(engine), without_driver(*ANSWERED):
+        for _ in range(WARM):
+            _run(calls)
+            rig.drain()
+        found = statistics.median(map(bytecodes, calls))
+        rig.drain()
+    is_counted_there = sys.version_info[:2] == COUNTED_ON and len(calls) > 4
+    limit = MOST_BYTECODES if is_counted_there else None
+    session.measure(f"{name}: bytecodes, a launch that joins a run", found, "", limit)
+
+
+def _add_random(
+    session: Session,
+    engine: cs.Engine,
+    replaying: cs.Engine,
+    kernel: cs.Kernel,
+    launches: int,
+    most: int,
+) -> None:
+    """Launches in an order that never comes again: what it costs to look for one."""
+    name = "bench_replay.random"
+    if not session.wants(name):
+        return
+    burst = bursts.independent(launches)
+    contenders = []
+    for words, each in ((EAGER, engine), (REPLAYED, replaying)):
+        rig = _rig(session, kernel, burst, each)
+        contenders.append(_shuffled(words, each, rig))
+    session.add(
+        Case(
+            name=name,
+            contenders=contenders,
+            baseline=EAGER,
+            operations=launches,
+            unit="launch",
+            most_loops=most,
+            goals=[Goal(REPLAYED, EAGER, UNMATCHED)],
+        )
+    )
+
+
+def _shuffled(name: str, engine: cs.Engine, rig: Rig) -> Contender:
+    calls = rig.kernel_calls()
+    draw = random.Random(1)
+
+    def bench(loops: int) -> float:
+        taken = []
+        with cs.use(engine), without_driver(*ANSWERED):
+            for _ in range(loops):
+                draw.shuffle(calls)
+                start = time.perf_counter()
+                _run(calls)
+                taken.append(time.perf_counter() - start)
+                rig.drain()
+        return statistics.median(taken) * loops
+
+    def check() -> int:
+        with cs.use(engine):
+            rig.reset()
+            _run(calls)
+            rig.drain()
+            return rig.arrays_checksum()
+
+    return Contender(name, bench, check)
+
+
+def _add_programs(session: Session, engine: cs.Engine, replaying: cs.Engine, most: int) -> None:
+    """GrCUDA's programs, issued and waited for."""
+    module = cs.Module.from_file(KERNELS)
+    for dag in all_dags(
+        lambda name, small, large: session.parameter(name, small=small, large=small)
+    ):
+        name = f"bench_replay.{dag.name}"
+        if not session.wants(name):
+            continue
+        with cs.use(engine):
+            loop, graph = (make(session.closing, dag, module) for make in (Eager, Graph))
+        with cs.use(replaying):
+            other = Eager(session.closing, dag, module)
+        limit = OF_EAGER.get(dag.name)
+        session.add(
+            Case(
+                name=name,
+                contenders=[
+                    _waited(EAGER, engine, loop),
+                    _waited(REPLAYED, replaying, other),
+                    _waited(BY_HAND, engine, graph),
+                ],
+                baseline=EAGER,
+                operations=len(dag.steps),
+                unit="kernel",
+                most_loops=most,
+                goals=[] if limit is None else [Goal(REPLAYED, EAGER, limit)],
+            )
+        )
+
+
+def _waited(name: str, engine: cs.Engine, way: Eager) -> Contender:
+    """A run, issued and waited for. A sample is the median over its runs."""
+
+    def bench(loops: int) -> float:
+        taken = []
+        with cs.use(engine), without_driver(*ANSWERED):
+            if name is REPLAYED:
+                for _ in range(WARM):
+                    _run(way.calls)
+                    engine.waitall()
+            for _ in range(loops):
+                start = time.perf_counter()
+                _run(way.calls)
+                engine.waitall()
+                taken.append(time.perf_counter() - start)
+        return statistics.median(taken) * loops
+
+    def check() -> int:
+        with cs.use(engine):
+            way.reset()
+            for _ in range(WARM):
+                _run(way.calls)
+            engine.waitall()
+            return bursts.checksum_of([each.ravel() for each in way.values().values()])
+
+    return Contender(name, bench, check)
+
+
+if __name__ == "__main__":
+    raise SystemExit(command.main("bench_replay", __doc__, build))
