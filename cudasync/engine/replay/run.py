@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SEALED: Any = object()
 # A sequence whose program needs longer for a launch, or whose runs are shorter, gains nothing. So
 # many such runs in a row end it.
-SLOW_S = 200e-6
+SLOW_S = 50e-6
 SHORT = 3
 PATIENCE = 3
 

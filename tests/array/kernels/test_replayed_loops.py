@@ -15,6 +15,7 @@ from helpers.driver.call_counts import counted_calls
 from helpers.repository.subprocesses import assert_runs_clean
 
 import cudasync as cs
+from cudasync.engine.replay import run
 from cudasync.engine.replay.run import JoinedLaunch
 from cudasync.engine.replay.sequence import UNIT
 from cudasync.engine.replay.tape import LOCAL
@@ -23,6 +24,12 @@ from cudasync.engine.replay.tape import LOCAL
 MOST_MATCHED = 125
 # After so many launches of a loop it is replayed.
 LIMIT = 200
+
+
+@pytest.fixture(autouse=True)
+def no_launch_is_too_slow(monkeypatch):
+    """A busy machine may suspend this thread between any two launches."""
+    monkeypatch.setattr(run, "SLOW_S", 1e9)
 
 
 @pytest.fixture
@@ -177,18 +184,16 @@ def test_other_numbers_and_other_memory_are_pushed(loop, mix):
 
 
 def test_zeros_of_both_signs_are_other_numbers(engine):
-    source = """
-    extern "C" __global__ void sign(float *x, float by) { x[0] = 1.0f / by; }
-    """
     sign = cs.Module.from_ptx(SIGN).kernel("sign")
-    del source
     x = cs.zeros(1, np.float32)
-    seen = set()
+    plus, minus = 0.0, -0.0
     for i in range(LIMIT):
-        sign[1, 1](x, -0.0 if i == LIMIT - 1 else 0.0)
-        if i >= LIMIT - 2:
-            seen.add(float(np.signbit(x.numpy()[0])))
-    assert seen == {0.0, 1.0}
+        op = sign[1, 1](x, minus if i == LIMIT - 1 else plus)
+        if i == LIMIT - 2:
+            assert isinstance(op, JoinedLaunch)
+            assert not np.signbit(x.numpy()[0])
+    assert np.signbit(x.numpy()[0])
+    assert engine.replay_report()
 
 
 SIGN = """
@@ -327,6 +332,61 @@ def test_the_report_names_the_first_difference(mix, engine, vary, says):
     report = engine.replay_report()
     assert says in report
     assert f"{__file__}:" in report
+
+
+def test_two_loops_in_turn_are_both_known(mix, engine):
+    first, second = Loop(mix), Loop(mix)
+    joined = []
+    for turn in range(12):
+        for loop in (first, second):
+            joined = [isinstance(loop(), JoinedLaunch) for _ in range(3 * UNIT)]
+            engine.waitall(PATIENCE_S)
+            if turn > 2:
+                # The launch that shows the change of the loop is pushed.
+                assert sum(joined) >= 3 * UNIT - 2
+    first.check()
+    second.check()
+
+
+def test_a_round_begins_behind_the_wait(mix, engine):
+    loops = [Loop(mix) for _ in range(5)]
+    for _ in range(LIMIT):
+        for loop in loops:
+            loop()
+        engine.waitall(PATIENCE_S)
+    with counted_calls() as calls:
+        for loop in loops:
+            loop()
+        engine.waitall(PATIENCE_S)
+    assert [calls[name] for name in ("cuGraphLaunch", "cuLaunchKernel")] == [1, 0]
+
+
+def test_a_slow_program_is_not_kept_waiting(mix, engine, monkeypatch):
+    """Each launch would wait for the next, which comes late."""
+    monkeypatch.setattr(run, "SLOW_S", 0.0)
+    loop = Loop(mix)
+    for _ in range(LIMIT):
+        loop()
+    engine.waitall(PATIENCE_S)
+    assert not isinstance(loop(), JoinedLaunch)
+    assert "takes long" in engine.replay_report()
+    loop.check()
+
+
+def test_memory_is_flat_over_many_runs(loop, engine):
+    def held():
+        gc.collect()
+        return len(gc.get_objects())
+
+    for _ in range(8 * UNIT):
+        loop()
+    engine.waitall(PATIENCE_S)
+    before = held()
+    for _ in range(200 * UNIT):
+        loop()
+    engine.waitall(PATIENCE_S)
+    assert held() - before < 4 * UNIT
+    loop.check()
 
 
 def test_replay_is_off_unless_it_is_asked_for(mix):
