@@ -7,12 +7,19 @@ the frames of a running thread is not safe without a GIL, and may not end with o
 from __future__ import annotations
 
 import os
+from _thread import start_new_thread
 from contextlib import contextmanager
-from threading import get_ident
-from typing import TYPE_CHECKING
+from queue import Empty, SimpleQueue
+from threading import get_ident, main_thread
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+
+# A waiter polls this often: its wake-up may have gone to a wait that was interrupted.
+_LOOK_S = 0.1
 
 # Each change is one C call.
 OURS: set[int] = set()
@@ -26,6 +33,51 @@ def entered() -> Iterator[None]:
         yield
     finally:
         OURS.discard(get_ident())
+
+
+def away_from_signals(work: Callable[[], T]) -> T:
+    """`work()` on a thread that runs no signal handlers: the caller's, unless that is the main one.
+
+    For libraries whose objects an interrupt would leave half given back. Ctrl-C is raised behind
+    the work. A second one is raised at once, and leaves the work to its thread.
+    """
+    if get_ident() != main_thread().ident:
+        return work()
+    ended: SimpleQueue[None] = SimpleQueue()
+    found: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        with entered():
+            try:
+                found.append(work())
+            except BaseException as error:
+                errors.append(error)
+            ended.put(None)
+
+    interrupts: list[BaseException] = []
+    try:
+        start_new_thread(run, ())
+        _await(ended, found, errors)
+    except BaseException as interrupt:
+        if isinstance(interrupt, Exception):
+            # There is no thread any more: the interpreter ends.
+            raise
+        interrupts.append(interrupt)
+        _await(ended, found, errors)
+    if interrupts:
+        raise interrupts.pop()
+    if errors:
+        raise errors.pop()
+    return found[0]
+
+
+def _await(ended: SimpleQueue[None], found: list[T], errors: list[BaseException]) -> None:
+    while not (found or errors):
+        try:
+            ended.get(timeout=_LOOK_S)
+        except Empty:
+            continue
 
 
 if hasattr(os, "register_at_fork"):

@@ -24,6 +24,7 @@ import llvmlite.binding as llvm
 
 from cudasync.errors import CudasyncError
 from cudasync.locks import Lock
+from cudasync.softgpu.interface.internal_threads import away_from_signals
 from cudasync.softgpu.jit.launch.worker_threads import PROCESSORS, Job
 from cudasync.softgpu.jit.machine_code import disk_cache
 from cudasync.softgpu.jit.machine_code.module_partitioning import cut, weight
@@ -90,7 +91,7 @@ LEVELS = {
 @functools.cache
 def host_level() -> str:
     """The level of this host, or "" if it has none."""
-    features = llvm.get_host_cpu_features()
+    features = away_from_signals(llvm.get_host_cpu_features)
     return next((x for x in LEVELS if all(map(features.get, LEVELS[x][0]))), "")
 
 
@@ -299,6 +300,19 @@ def compile_text(
     """
     with _lock:
         found = _kernels.get(text)
+        if found is not None:
+            _kernels.move_to_end(text)
+            return found
+    return away_from_signals(lambda: _compiled(text, functions, declarations))
+
+
+def _compiled(
+    text: str, functions: Mapping[str, str], declarations: str
+) -> tuple[KernelFunction, Any]:
+    # Never on the main thread: a signal handler that raises between the end of an object of LLVM's
+    # and llvmlite's note of that end has the object freed twice.
+    with _lock:
+        found = _kernels.get(text)
         if found is None:
             new = [name for name in functions if name not in _library]
             texts = [_text_of(new, functions, declarations)] if new else []
@@ -320,6 +334,10 @@ def compile_functions(text: str, names: Sequence[str]) -> tuple[dict[str, int], 
 
     The machine code is kept on disk, like a kernel's; the text must not contain an address.
     """
+    return away_from_signals(lambda: _functions(text, names))
+
+
+def _functions(text: str, names: Sequence[str]) -> tuple[dict[str, int], Any]:
     with _lock:
         key = disk_cache.key_of(*_setup(), text)
         code = disk_cache.find(key)

@@ -12,6 +12,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from cudasync.locks import Lock
+from cudasync.softgpu.interface.internal_threads import away_from_signals
 
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 _FROM_C = (
@@ -38,17 +39,23 @@ def _prepare() -> None:
         _is_ready = True
 
 
+def _engine_of(text: str) -> Any:
+    # Never on the main thread: see `jit/machine_code/codegen.py`.
+    _prepare()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    # The processor's own features make fma one instruction instead of a library call.
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=0
+    )
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    return engine
+
+
 class MachineCode:
     """One thread function; it lives as long as this object."""
 
     def __init__(self, text: str) -> None:
-        _prepare()
-        module = llvm.parse_assembly(text)
-        module.verify()
-        # The processor's own features make fma one instruction instead of a library call.
-        machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=0
-        )
-        self._engine: Any = llvm.create_mcjit_compiler(module, machine)
-        self._engine.finalize_object()
+        self._engine: Any = away_from_signals(lambda: _engine_of(text))
         self.thread = _PROTOTYPE(self._engine.get_function_address("thread"))
