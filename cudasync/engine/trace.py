@@ -47,6 +47,11 @@ class Statistics:
     # Ops pushed as batches by `push_many`, and the steps in them.
     batches: int
     steps: int
+    # Replay: runs of repeated launches, each one op, the launches in them, and the runs that were
+    # issued as one graph of the driver.
+    runs: int
+    matched: int
+    graphs: int
 
 
 class Tally(NamedTuple):
@@ -100,7 +105,8 @@ class Counters:
         them."""
         device_ops, failed_ops = self.device_ops.taken, self.failed_ops.taken
         tallies = [*self.past, *streams]
-        batches = {size: self.batches[size].taken for size in list(self.batches)}
+        batches = _taken(self.batches)
+        runs, graphs = _taken(self.runs), _taken(self.graphs)
         return Statistics(
             ops=host_ops + device_ops + failed_ops + unfinished,
             host_ops=host_ops,
@@ -114,7 +120,15 @@ class Counters:
             streams_shared=self.shared.taken,
             batches=sum(batches.values()),
             steps=sum(size * count for size, count in batches.items()),
+            runs=sum(runs.values()) + sum(graphs.values()),
+            matched=sum(n * count for each in (runs, graphs) for n, count in each.items()),
+            graphs=sum(graphs.values()),
         )
+
+
+def _taken(by_size: BySize) -> dict[int, int]:
+    """The number of things of each size, as of now."""
+    return {size: by_size[size].taken for size in list(by_size)}
 
 
 @dataclass(frozen=True, slots=True)

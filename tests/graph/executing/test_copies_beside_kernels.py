@@ -171,12 +171,12 @@ def test_functions_that_need_no_device_do_not_wait_for_one(device, latch):
 
 def test_a_launch_has_no_more_than_four_times_the_least_ops():
     """Each kernel needs some of the uploads: to overlap exactly, each would be an op."""
-    datas = [np.full(4, 1 << number, np.int32) for number in range(6)]
+    values = [np.full(4, 1 << number, np.int32) for number in range(6)]
     needed = [c for n in range(1, 7) for c in itertools.combinations(range(6), n)]
     results = [cs.zeros(4, np.int32) for _ in needed]
     with cs.graph() as g:
-        places = [cs.empty(4, np.int32) for _ in datas]
-        for place, data in zip(places, datas, strict=True):
+        places = [cs.empty(4, np.int32) for _ in values]
+        for place, data in zip(places, values, strict=True):
             cs.copy(place, data)
         for result, some in zip(results, needed, strict=True):
             for each in some:
