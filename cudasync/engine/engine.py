@@ -66,11 +66,11 @@ class Engine:
     for a second. With `max_in_flight`, a push waits while that many ops are unfinished.
     `trace=True` records when and where each op ran.
 
-    With `replay=True` (default: CUDASYNC_REPLAY, else off) a loop of launches needs no change to run
-    as a graph: launches that a thread repeats, of the same kernels on the same memory, are issued
-    together, as one op. A launch may then wait for those behind it; a wait for any of them, a push
-    of anything else, or some 100 ms of silence issue what there is. `replay_report()` says which
-    loops are replayed.
+    With `replay=True` (default: CUDASYNC_REPLAY, else off) a loop of launches runs as a graph,
+    without a change: launches that a thread repeats, of the same kernels on the same memory, are
+    issued together, as one op. A launch may then wait for those behind it; a wait for any of them,
+    a push of anything else, or some 100 ms of silence issue what there is. `replay_report()` says
+    which loops are replayed.
 
     `streams` is the number of streams for kernels on each device, made at first need. By default it
     follows the program: four, and up to 32 while ops find the others at work. Copies in, copies
@@ -229,8 +229,8 @@ class Engine:
         return self._ledger.counters.snapshot(host_ops, unfinished, self._issuer.tallies())
 
     def replay_report(self) -> str:
-        """Which loops are replayed, a line for each thread that has launched something. For a thread
-        without one, the first difference and its place. Never blocks."""
+        """Which loops are replayed, a line for each thread that has launched something. For a
+        thread without one, the first difference and its place. Never blocks."""
         return tape.report(self)
 
     def trace(self) -> list[TraceEntry]:

@@ -7,9 +7,12 @@ that knows graphs makes a piece a graph of the driver; until then it is launched
 
 from __future__ import annotations
 
+import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from weakref import WeakMethod, WeakSet
+from weakref import WeakMethod
 
+from cudasync.atomic import Roll
 from cudasync.driver.kernels.launch_sequences import LaunchSequence
 from cudasync.engine.batch.failed_step import Steps
 from cudasync.engine.batch.union import Union
@@ -152,7 +155,7 @@ class RepeatedCalls:
             (step.bound, step.code, step.at, step.accesses[0]): step
             for step in reversed(self.steps[: self.period])
         }
-        _EVERY.add(self)
+        noted(_EVERY, self)
 
     def _step(self, index: int, call: Call) -> Step:
         step = Step()
@@ -171,9 +174,12 @@ class RepeatedCalls:
         self._become_graph(0, len(self.steps))
 
     def prepare_wanted(self) -> None:
-        """Make graphs of the pieces that came often. As `prepare`."""
+        """Make graphs of the pieces that came often. Blocks as `prepare`."""
         while self._wanted:
-            self._become_graph(*self._wanted.pop())
+            first, count = self._wanted.pop()
+            # On an error it stays as it is, and works.
+            with suppress(Exception):
+                self._become_graph(first, count)
 
     def piece(self, first: int, count: int) -> Piece:
         """The work of `count` steps from `first` on. Never blocks."""
@@ -207,13 +213,19 @@ class RepeatedCalls:
         self._pieces[first, count] = self._make(self.steps[first : first + count])
 
 
-_EVERY: WeakSet[RepeatedCalls] = WeakSet()
+_EVERY: Roll[weakref.ref[Any]] = Roll()
+
+
+def noted(roll: Roll[weakref.ref[Any]], thing: object) -> None:
+    """Note `thing` in `roll` for as long as it lives."""
+    number = 0
+    number = roll.add(weakref.ref(thing, lambda _: roll.remove(number)))
 
 
 def drop_all_of(kernel_or_engine: object) -> None:
     """Drop each sequence of this engine, or with launches of this kernel. Its calls are pushed as
     ever from now on, and raise what there is to raise."""
-    for each in list(_EVERY):
+    for each in filter(None, [ref() for ref in _EVERY.all()]):
         kernels = [step.launch.kernel for step in each.steps]
         if each.engine is kernel_or_engine or kernel_or_engine in kernels:
             each.drop()

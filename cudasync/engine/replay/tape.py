@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cudasync.atomic import Roll
 from cudasync.driver.device import ISSUE_FIRST
 from cudasync.driver.extensions import exploration
 from cudasync.engine import current
@@ -25,9 +25,10 @@ from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import OpKind, site_of
 from cudasync.engine.replay.run import PATIENCE, JoinedLaunch, Run, flush
-from cudasync.engine.replay.sequence import NEVER, Call, RepeatedCalls, Step
+from cudasync.engine.replay.sequence import NEVER, Call, RepeatedCalls, Step, noted
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Sequence
     from types import FrameType
 
@@ -127,7 +128,6 @@ class Tape:
         # The calls of `pushed` since the last pause.
         self._asked = 0
         self._learn()
-        _TAPES.add(self)
 
     def _learn(self) -> None:
         """Begin to learn anew."""
@@ -281,6 +281,8 @@ class Tape:
     def _replay(self, bound: Replayable, device: Device, engine: Engine) -> None:
         """The round is captured: expect it from now on."""
         calls = self._calls
+        # Also where an interrupt comes before the end.
+        self._learn()
         if any(call.launch.kernel.device is not device for call in calls):
             self._rest("its launches are on several devices")
             return
@@ -290,7 +292,6 @@ class Tape:
         except Exception as error:
             self._rest(f"no graph could be made of it: {error}")
             return
-        self._learn()
         self._asked = 0
         self._pause = FIRST_PAUSE
         self._known = [*self._known, sequence][-MOST_KNOWN:]
@@ -390,12 +391,13 @@ class Tape:
 
 # Numbers among the arguments of a launch.
 _NUMBERS = frozenset({int, float, bool})
-_TAPES: weakref.WeakSet[Tape] = weakref.WeakSet()
+_TAPES: Roll[weakref.ref[Any]] = Roll()
 
 
 class _Local(threading.local):
     def __init__(self) -> None:
         self.tape = Tape()
+        noted(_TAPES, self.tape)
 
 
 LOCAL = _Local()
@@ -427,4 +429,5 @@ def report(engine: Engine) -> str:
     """A line for each thread that has launched something."""
     if not engine._replays:
         return "replay is off: Engine(replay=True), or CUDASYNC_REPLAY=1"
-    return "\n".join(sorted(tape.said() for tape in list(_TAPES)))
+    tapes = filter(None, [ref() for ref in _TAPES.all()])
+    return "\n".join(sorted(tape.said() for tape in tapes))
