@@ -294,7 +294,7 @@ class BoundKernel:
                         if following is not None:
                             tape.step = following
                         else:
-                            tape.complete()
+                            tape.complete(step)
                         return joined  # type: ignore[no-any-return]
                 if _dead or LENT:
                     reap()

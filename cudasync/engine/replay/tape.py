@@ -101,7 +101,7 @@ class Tape:
     )
 
     def __init__(self) -> None:
-        self.thread = threading.current_thread().name
+        self.thread = threading.get_ident()
         self.step: Step = NEVER
         # The sequence under way, and those that this thread knows, the latest last.
         self.sequence: RepeatedCalls | None = None
@@ -179,7 +179,7 @@ class Tape:
         length = len(entries)
         following = step.following
         if following is None:
-            self.complete()
+            self.complete(step)
         else:
             self.step = following
             # The length first: an entry that comes in between is behind the run.
@@ -189,9 +189,9 @@ class Tape:
             refusal.raise_if_refused(run)
         return op
 
-    def complete(self) -> None:
-        """The run under way has all launches of its sequence: issue it."""
-        self.step = self.step.sequence.steps[0]
+    def complete(self, last: Step) -> None:
+        """The run under way has all launches of its sequence, up to `last`: issue it."""
+        self.step = last.sequence.steps[0]
         self._issue()
 
     def flush(self) -> None:
@@ -238,8 +238,8 @@ class Tape:
     ) -> None:
         """A launch of `kernel` was pushed as ever, at `frame`: `bound` was called."""
         if not engine._replays:
-            if not self._known:
-                self._rest("replay is off")
+            # The next engine of this thread may replay.
+            self.is_attentive, self._ticks = False, 1
             return
         code, at = frame.f_code, frame.f_lasti
         self._asked += 1
@@ -349,7 +349,7 @@ class Tape:
         if not self.is_attentive:
             self._ticks -= 1
             if self._ticks <= 0:
-                self._learn()
+                self.is_attentive = True
 
     def forget(self) -> None:
         """Nothing is expected any more, and no run is under way: the process was forked."""
@@ -379,13 +379,16 @@ class Tape:
 
     def said(self) -> str:
         """What it replays, or why it does not."""
+        names = {each.ident: each.name for each in threading.enumerate()}
+        thread = names.get(self.thread, f"thread {self.thread}")
         sequence = self.sequence
         if sequence is None:
-            return f"{self.thread}: {self.reason or 'still learning'}"
+            return f"{thread}: {self.reason or 'still learning'}"
         where = ", ".join(dict.fromkeys(site_of(each.code, each.at) for each in sequence.steps[:3]))
+        graphs = sequence.graphs
         return (
-            f"{self.thread}: replays {sequence.period} launches from {where}: "
-            f"{sequence.total} launches so far, with {sequence.graphs} graphs"
+            f"{thread}: replays {sequence.period} launches from {where}: "
+            f"{sequence.total} launches so far, with {graphs} graph{'s' * (graphs != 1)}"
         )
 
 

@@ -398,6 +398,28 @@ def test_replay_is_off_unless_it_is_asked_for(mix):
         loop.check()
 
 
+def test_an_engine_that_replays_finds_loops_behind_one_that_does_not(mix):
+    LOCAL.tape.forget()
+    with cs.Engine():
+        loop = Loop(mix)
+        for _ in range(5 * LIMIT):
+            loop()
+    with cs.Engine(replay=True) as engine:
+        loop.until_replayed(engine)
+        assert isinstance(loop(), JoinedLaunch)
+        loop.check()
+        assert engine.statistics().matched > 0
+
+
+def test_the_counts_of_runs(loop, engine):
+    before = engine.statistics()
+    for _ in range(2 * UNIT):
+        loop()
+    after = engine.statistics()
+    assert after.matched - before.matched == 2 * UNIT
+    assert after.runs - before.runs == after.graphs - before.graphs == 2
+
+
 def test_a_forked_child_begins_anew():
     assert_runs_clean(
         f"""
