@@ -158,6 +158,9 @@ class Tape:
             or step.launch.kernel.check is not None  # type: ignore[attr-defined]
         ):
             return None
+        if not self.is_attentive:
+            # A loop goes on: others may, too.
+            self.is_attentive, self._asked, self._pause = True, 0, FIRST_PAUSE
         if sequence.has_wanted:
             sequence.prepare_wanted()
         # A run may begin anywhere in the first round.
@@ -341,8 +344,7 @@ class Tape:
         self.is_attentive = False
         self.reason = reason
         self._ticks = self._pause
-        if not self._known:
-            self._pause = min(LONGER * self._pause, LONGEST_PAUSE)
+        self._pause = min(LONGER * self._pause, LONGEST_PAUSE)
 
     def tick(self) -> None:
         """Another 32 ops were issued."""
