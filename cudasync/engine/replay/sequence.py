@@ -118,6 +118,7 @@ class RepeatedCalls:
         "device",
         "engine",
         "is_dropped",
+        "late",
         "matched",
         "misses",
         "period",
@@ -142,6 +143,8 @@ class RepeatedCalls:
         # The launches of its runs, and those since a launch was pushed; launches that were pushed
         # since.
         self.total = self.matched = self.misses = 0
+        # How often a wait came in the middle of a round.
+        self.late = 0
         self._make = make
         self._pieces: dict[tuple[int, int], Piece] = {}
         # How often a piece came that is no graph, and those that are to become graphs.
@@ -168,6 +171,16 @@ class RepeatedCalls:
         """The step of the first round that a call equals: what it calls, where, and with what."""
         step = self._places.get(place)
         return step if step is not None and step.bound is not None and step.takes(args) else None
+
+    def turned(self, first: int) -> RepeatedCalls:
+        """The same rounds, which begin at the step `first`. Blocks as `prepare`, and raises its
+        errors."""
+        round_ = [*self.steps[first : self.period], *self.steps[:first]]
+        calls = [Call(*(getattr(step, name) for name in Call._fields)) for step in round_]
+        made = RepeatedCalls(self.engine, calls, self.device, self._make)
+        made.prepare()
+        made.total = self.total
+        return made
 
     def prepare(self) -> None:
         """Make the whole unit a graph. Blocks for some milliseconds. Raises the errors of that."""

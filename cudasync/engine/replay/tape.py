@@ -25,7 +25,7 @@ from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import OpKind, site_of
 from cudasync.engine.replay.run import PATIENCE, JoinedLaunch, Run, flush
-from cudasync.engine.replay.sequence import NEVER, Call, RepeatedCalls, Step, noted
+from cudasync.engine.replay.sequence import NEVER, USUAL, Call, RepeatedCalls, Step, noted
 
 if TYPE_CHECKING:
     import weakref
@@ -165,6 +165,11 @@ class Tape:
             sequence.prepare_wanted()
         # A run may begin anywhere in the first round.
         step = sequence.steps[step.index % sequence.period]
+        if self.has_waited:
+            self.has_waited = False
+            if step.index:
+                step = self._turned(step)
+                sequence = step.sequence
         run = Run(step, frame)
         op = JoinedLaunch()
         op._run, op._step = run, step
@@ -191,6 +196,22 @@ class Tape:
         if engine._is_closed:
             refusal.raise_if_refused(run)
         return op
+
+    def _turned(self, step: Step) -> Step:
+        """The thread has waited before this launch, in the middle of a round. If it often does, the
+        round is to begin here: then a wait ends a whole run. Returns the step of the launch."""
+        sequence = step.sequence
+        sequence.late += 1
+        if sequence.late != USUAL:
+            return step
+        try:
+            turned = sequence.turned(step.index)
+        except Exception:
+            # It stays as it is, and works.
+            return step
+        self._known = [turned if each is sequence else each for each in self._known]
+        self.sequence = turned
+        return turned.steps[0]
 
     def complete(self, last: Step) -> None:
         """The run under way has all launches of its sequence, up to `last`: issue it."""

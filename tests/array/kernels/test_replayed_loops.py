@@ -361,6 +361,27 @@ def test_a_round_begins_behind_the_wait(mix, engine):
     assert [calls[name] for name in ("cuGraphLaunch", "cuLaunchKernel")] == [1, 0]
 
 
+def test_a_round_turns_to_begin_behind_the_waits_that_come_later(mix, engine):
+    loops = [Loop(mix) for _ in range(5)]
+    for _ in range(LIMIT):
+        for loop in loops:
+            loop()
+    # The round that was found begins anywhere: these launches move the waits in it.
+    for loop in loops[:3]:
+        loop()
+    for _ in range(10):
+        for loop in (*loops[3:], *loops[:3]):
+            loop()
+        engine.waitall(PATIENCE_S)
+    with counted_calls() as calls:
+        for loop in (*loops[3:], *loops[:3]):
+            assert isinstance(loop(), JoinedLaunch)
+        engine.waitall(PATIENCE_S)
+    assert [calls[name] for name in ("cuGraphLaunch", "cuLaunchKernel")] == [1, 0]
+    for loop in loops:
+        loop.check()
+
+
 def test_a_slow_program_is_not_kept_waiting(mix, engine, monkeypatch):
     """Each launch would wait for the next, which comes late."""
     monkeypatch.setattr(run, "SLOW_S", 0.0)
