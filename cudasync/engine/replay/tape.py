@@ -400,12 +400,12 @@ class Tape:
                 said = f"{site_of(code, at)}: other memory"
         return said
 
-    def said(self) -> str:
-        """What it replays, or why it does not."""
+    def said(self, engine: Engine) -> str:
+        """What it replays on `engine`, or why it does not."""
         names = {each.ident: each.name for each in threading.enumerate()}
         thread = names.get(self.thread, f"thread {self.thread}")
         sequence = self.sequence
-        if sequence is None:
+        if sequence is None or sequence.engine is not engine:
             return f"{thread}: {self.reason or 'still learning'}"
         where = ", ".join(dict.fromkeys(site_of(each.code, each.at) for each in sequence.steps[:3]))
         graphs = sequence.graphs
@@ -456,4 +456,4 @@ def report(engine: Engine) -> str:
     if not engine._replays:
         return "replay is off: Engine(replay=True), or CUDASYNC_REPLAY=1"
     tapes = filter(None, [ref() for ref in _TAPES.all()])
-    return "\n".join(sorted(tape.said() for tape in tapes))
+    return "\n".join(sorted(tape.said(engine) for tape in tapes))
