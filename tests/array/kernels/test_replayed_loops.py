@@ -410,7 +410,8 @@ def test_memory_is_flat_over_many_runs(loop, engine):
     loop.check()
 
 
-def test_replay_is_off_unless_it_is_asked_for(mix):
+def test_replay_is_off_unless_it_is_asked_for(mix, monkeypatch):
+    monkeypatch.delenv("CUDASYNC_REPLAY", raising=False)
     with cs.Engine() as engine:
         loop = Loop(mix)
         for _ in range(LIMIT):
