@@ -99,6 +99,18 @@ def test_a_launch_of_a_run_is_an_op_of_its_own(loop):
     loop.check()
 
 
+def test_each_launch_names_its_own_line(mix, engine):
+    x, y = cs.zeros(8, np.int32), cs.zeros(8, np.int32)
+    for _ in range(LIMIT):
+        first = mix[1, 8](x, y, 2, 8)
+        second = mix[1, 8](x, y, 2, 8)
+    assert isinstance(first, JoinedLaunch)
+    assert isinstance(second, JoinedLaunch)
+    lines = [int(each.push_site.rpartition(":")[2]) for each in (first, second)]
+    assert lines[1] == lines[0] + 1
+    assert "replays 2 launches" in engine.replay_report()
+
+
 def test_whatever_asks_for_one_launch_issues_the_run(loop, engine):
     called = threading.Event()
     loop().add_done_callback(called.set)
