@@ -27,6 +27,7 @@ from cudasync.graph.control.execution import Run
 from cudasync.graph.control.flag import Flag
 from cudasync.graph.passes import PASSES, fusion
 from cudasync.graph.passes.liveness import Live, Liveness
+from cudasync.graph.segments import staged
 
 # With conditional nodes of the driver, and with the engine alone; with few rounds written out.
 ways = st.sampled_from([(), ("conditionals",), ("unroll",), ("conditionals", "unroll")])
@@ -251,9 +252,10 @@ LATE_FLAG = (
 )
 
 
-def _all_at_once(segments):
+def _all_at_once(nodes):
     """The planted bug: no step of a body waits for another."""
-    return [list(segments)] if segments else []
+    found = [segment for stage in staged(nodes) for segment in stage]
+    return [found] if found else []
 
 
 PLANTED = {
@@ -264,7 +266,7 @@ PLANTED = {
     "a block tells nothing of what is inside": (accesses, "decided", _nothing_inside, False),
     "a flag that is wrong is taken for right": (Run, "_ask", _no_doubt, True),
     "a flag is read before it is written": (execution, "_asker", _asks_too_early, False),
-    "a body is one stage": (parts, "stages", _all_at_once, False),
+    "a body is one stage": (parts, "staged", _all_at_once, False),
     "an exit ends the block": (execution, "is_of_thread", _exits, True),
 }
 
