@@ -189,6 +189,7 @@ def _shuffled(name: str, engine: cs.Engine, rig: Rig) -> Contender:
                 taken.append(time.perf_counter() - start)
                 rig.drain()
         LOCAL.tape = before
+        # Not the median: the launches that are learnt are to count.
         return statistics.mean(taken) * loops
 
     def check() -> int:

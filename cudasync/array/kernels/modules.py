@@ -8,7 +8,6 @@ from cudasync import driver
 from cudasync.array.kernels.checked_mode import variable_of
 from cudasync.array.kernels.indirect_memory import note_module
 from cudasync.array.kernels.kernel import Kernel
-from cudasync.engine.replay.tape import LOCAL
 from cudasync.ptx.types import StateSpace
 
 if TYPE_CHECKING:
@@ -55,8 +54,6 @@ class Module(driver.Module):
 
         (cuModuleUnload)
         """
-        # Launches that were pushed before.
-        LOCAL.tape.flush()
         super().close()
         for each in self._kernels.copy().values():
             assert isinstance(each, Kernel)

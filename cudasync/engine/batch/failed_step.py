@@ -34,7 +34,7 @@ def name_to_blame(op: Op, error: BaseException) -> str:
     if isinstance(names, tuple):
         index = failed_launch(error)
         if isinstance(error, CudaError) and error.sticky:
-            step = names.said_of(error) if isinstance(names, Steps) else _reported(names, error)
+            step = names.said_of(error) if isinstance(names, Steps) else reported(names, error)
         elif index is not None:
             step = _words([index], names)
     return f"{op.name}, {step}" if step else op.name
@@ -52,7 +52,7 @@ def declared_as(name: str, index: int) -> str:
     return f"{name} (step {index})"
 
 
-def _reported(names: tuple[str, ...], error: CudaError) -> str:
+def reported(names: tuple[str, ...], error: CudaError) -> str:
     """The steps that the report may concern; "" if it names none."""
     steps = range(len(names))
     found = [i for i in steps if f"op '{declared_as(names[i], i)}' " in error.hint]

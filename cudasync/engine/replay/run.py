@@ -132,7 +132,7 @@ class Run(DeviceOp):
         # Called once, by the thread that has claimed the run.
         piece = self.piece
         counters = self._engine._ledger.counters
-        (counters.graphs if piece.is_graph else counters.runs)[self.count or 0].next()
+        (counters.graphs if piece.is_graph else counters.runs)[len(piece.names)].next()
         piece.enqueue(stream, event)
 
 
@@ -180,17 +180,8 @@ class JoinedLaunch(Op):
         return self._run._engine
 
     @property
-    def _device(self) -> Any:
-        return self._run._device
-
-    @property
     def _said(self) -> Accesses:  # type: ignore[override]
         return self._step.accesses
-
-    @property
-    def _regions(self) -> Regions:  # type: ignore[override]
-        regions: Regions = self._step.accesses[0]
-        return regions
 
     @property
     def _is_issued(self) -> bool:

@@ -14,7 +14,7 @@ from weakref import WeakMethod
 
 from cudasync.atomic import Roll
 from cudasync.driver.kernels.launch_sequences import LaunchSequence
-from cudasync.engine.batch.failed_step import Steps
+from cudasync.engine.batch.failed_step import Steps, reported
 from cudasync.engine.batch.union import Union
 from cudasync.engine.hazards.damage import Damage
 from cudasync.engine.log.histories import Known
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cudasync.engine.engine import Engine
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.op import Op, Regions
+    from cudasync.errors import CudaError
 
     # What is called, the place in the program, and the regions.
     StepKey: TypeAlias = tuple[object, CodeType, int, Regions]
@@ -58,18 +59,7 @@ class Step:
     It has regions and a packed launch, never arrays.
     """
 
-    __slots__ = (
-        "accesses",
-        "at",
-        "bound",
-        "code",
-        "following",
-        "index",
-        "launch",
-        "name",
-        "sequence",
-        "takes",
-    )
+    __slots__ = (*Call._fields, "following", "index", "sequence")
 
     bound: Any
     code: CodeType
@@ -162,8 +152,8 @@ class RepeatedCalls:
 
     def _step(self, index: int, call: Call) -> Step:
         step = Step()
-        step.bound, step.code, step.at, step.takes = call.bound, call.code, call.at, call.takes
-        step.launch, step.accesses, step.name = call.launch, call.accesses, call.name
+        for name, value in zip(Call._fields, call, strict=True):
+            setattr(step, name, value)
         step.index, step.sequence, step.following = index, self, None
         return step
 
@@ -227,6 +217,11 @@ class RepeatedCalls:
 
 
 _EVERY: Roll[weakref.ref[Any]] = Roll()
+
+
+def any_exist() -> bool:
+    """True if some thread has a sequence."""
+    return len(_EVERY) > 0
 
 
 def noted(roll: Roll[weakref.ref[Any]], thing: object) -> None:
@@ -301,6 +296,9 @@ def without(hazards: Sequence[Accesses], op: Op) -> tuple[frozenset[int], Damage
 
 class _Names(Steps):
     """The kernels of a piece that is launched call by call."""
+
+    def said_of(self, error: CudaError) -> str:
+        return reported(self, error)
 
 
 def name_of(count: int) -> str:

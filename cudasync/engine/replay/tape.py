@@ -20,12 +20,21 @@ from cudasync.driver.device import ISSUE_FIRST
 from cudasync.driver.extensions import exploration
 from cudasync.engine import current
 from cudasync.engine.device import device_push
+from cudasync.engine.device.ready import settle
 from cudasync.engine.host.watchdog import WATCHDOG
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import OpKind, site_of
 from cudasync.engine.replay.run import PATIENCE, JoinedLaunch, Run, flush
-from cudasync.engine.replay.sequence import NEVER, USUAL, Call, RepeatedCalls, Step, noted
+from cudasync.engine.replay.sequence import (
+    NEVER,
+    USUAL,
+    Call,
+    RepeatedCalls,
+    Step,
+    any_exist,
+    noted,
+)
 
 if TYPE_CHECKING:
     import weakref
@@ -427,7 +436,18 @@ class _Local(threading.local):
 
 
 LOCAL = _Local()
-ISSUE_FIRST.append(lambda: LOCAL.tape.flush())
+
+
+def _issue_all() -> None:
+    """A device is about to be synchronised, or a module to be unloaded: issue the runs of all
+    threads. Waits for no thread."""
+    LOCAL.tape.flush()
+    if any_exist() and COMBINER.unplanned:
+        COMBINER.plan()
+        settle()
+
+
+ISSUE_FIRST.append(_issue_all)
 
 
 def _period(recent: list[int], starts: list[int]) -> tuple[list[int], bool]:

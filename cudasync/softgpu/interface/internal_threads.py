@@ -55,18 +55,15 @@ def away_from_signals(work: Callable[[], T]) -> T:
                 errors.append(error)
             ended.put(None)
 
-    interrupts: list[BaseException] = []
     try:
         start_new_thread(run, ())
         _await(ended, found, errors)
-    except BaseException as interrupt:
-        if isinstance(interrupt, Exception):
-            # There is no thread any more: the interpreter ends.
-            raise
-        interrupts.append(interrupt)
+    except Exception:
+        # There may be no thread: none starts while the interpreter ends.
+        raise
+    except BaseException:
         _await(ended, found, errors)
-    if interrupts:
-        raise interrupts.pop()
+        raise
     if errors:
         raise errors.pop()
     return found[0]

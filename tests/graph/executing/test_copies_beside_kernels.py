@@ -107,7 +107,7 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_what_needs_no_later_and_no_other_work_does_not_wait_for_it(program, latch):
+def test_work_beside_a_held_copy_or_kernel_does_not_wait_for_it(program, latch):
     program(latch, PATIENCE_S)
 
 
