@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from helpers.lowering import kept_code
-from helpers.repository import changed_tests, recorded_times
+from helpers.repository import changed_tests, recorded_times, searches
 from hypothesis import HealthCheck, Phase, settings
 
 # The software GPU has as many devices as this says. Test programs use three.
@@ -59,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--record-times"):
         config.pluginmanager.register(recorded_times.Recorder())
+    config.pluginmanager.register(searches)
     kept_code.keep(config)
 
 
