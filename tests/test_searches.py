@@ -82,7 +82,8 @@ def test_the_search_ends(tmp_path):
     [
         "def test_a_property(count):\n    assert count() == 2",
         "def test_a_planted_bug(count):\n    if count() == 1: raise RuntimeError",
-        "def test_a_planted_bug(count, request):\n    request.addfinalizer(lambda: 1 / (count() - 1))",
+        "def test_a_planted_bug(count, request):\n"
+        "    request.addfinalizer(lambda: 1 / (count() - 1))",
     ],
     ids=["a property", "another error", "an error at the end"],
 )

@@ -35,11 +35,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for search in range(1, SEARCHES + 1):
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        for report in reports:
+            # A field of a report reaches the process that prints the summary.
+            report.searches = search
         if not _found_nothing(reports):
             break
     for report in reports:
-        # Fields of a report reach the process that prints the summary.
-        report.searches = search
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
