@@ -17,7 +17,7 @@ import runpy
 import signal
 import sys
 import threading
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # The findings of the checks, filled after the program has ended.
 _found: list[object] = []
+# What checks install in the process.
+_watching = ExitStack()
 _CHILDREN = Path(__file__).with_name("children")
 
 
@@ -136,6 +138,11 @@ def _install(options: argparse.Namespace) -> None:
     except ValueError as error:
         raise CommandError(str(error)) from error
     if options.check:
+        if "race" in options.check.split(","):
+            # Loads the engine, which a program without cudasync does not need.
+            from cudasync.testing.host_races import watched
+
+            _watching.enter_context(watched())
         # Runs after all exit functions of the program, and before the driver is closed.
         file = None if options.json is None else options.json.resolve()
         atexit.register(_tell_findings, file)
@@ -158,6 +165,7 @@ def _raise_unless_told(options: argparse.Namespace) -> None:
 
 def _tell_findings(file: Path | None) -> None:
     """Print the findings of the checks, after the program has ended."""
+    _watching.close()
     gc.collect()
     report = sanitizer.report()
     sanitizer.end()

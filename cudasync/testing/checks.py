@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.extensions import sanitizer
+from cudasync.testing import host_races
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,7 +73,8 @@ def check(
 
     - race: two accesses to the same bytes, one of them a write, without an order. Stream order,
       events, graph edges and waits of the host make an order. Between threads of one kernel,
-      barriers, atomics and fences do.
+      barriers, atomics and fences do. Also: Python touches a NumPy array, made during the check,
+      that an unfinished op writes.
     - mem: accesses outside of memory.
     - init: reads of unwritten global, shared and local memory.
     - sync: barriers and waits that cannot end, and lanes that meet by a wrong mask.
@@ -86,7 +89,8 @@ def check(
     gc.collect()  # Earlier garbage does not belong to this program.
     sanitizer.begin(kinds, most=most, suppressions=suppressions)
     try:
-        error = _error_of(program)
+        with host_races.watched() if "race" in kinds else nullcontext():
+            error = _error_of(program)
         gc.collect()
         found = findings_of(sanitizer.report())
     finally:

@@ -47,6 +47,30 @@ def test_a_race_is_told_and_is_exit_status_1(run, tmp_path):
     assert found["kind"] == "race"
 
 
+EARLY = """
+import numpy as np
+import cudasync as cs
+y = np.zeros(8, np.float32)
+op = cs.copy(y, cs.array(np.arange(8, dtype=np.float32)))
+WAIT
+print(y[1])
+"""
+
+
+def test_python_that_reads_a_copy_too_early_is_told(run):
+    done = run(EARLY.replace("WAIT", ""), options=["--check=race"])
+    assert done.code == 1
+    assert "Python touches NumPy memory before the op that writes it is over" in done.err
+    assert "script.py:7" in done.err
+    assert "script.py:5" in done.err
+
+
+def test_python_that_waits_for_a_copy_is_not_told_of(run):
+    done = run(EARLY.replace("WAIT", "op.wait()"), options=["--check=race"])
+    assert (done.code, done.out) == (0, "1.0\n")
+    assert "nothing found" in done.err
+
+
 def test_a_program_in_order_is_not_told_of(run):
     done = run(RACES.replace("WAIT", "d.cuStreamSynchronize(one)"), options=["--check=race,mem"])
     assert (done.code, done.out) == (0, "done\n")

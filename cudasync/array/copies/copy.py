@@ -46,11 +46,12 @@ def copy(
 
     A target in NumPy memory has the copy once the op is over: `cs.copy(host, x).wait()`, or
     `x.numpy(out=host)`. NumPy reads the memory without asking the engine, so a read before that
-    gives old contents. A source in NumPy memory may change as soon as this returns: its contents
-    are set aside first, which takes as much memory until the op is over. That does not hold for
-    pinned memory, for a source that an unfinished op writes, and in a recording, whose launches
-    read the source. There only other ops may change it until the op, or the launch, is over. (What
-    another thread pushes meanwhile to write the source is not ordered with it.)
+    gives old contents; `python -m cudasync run --check=race` finds it. A source in NumPy memory may
+    change as soon as this returns: its contents are set aside first, which takes as much memory
+    until the op is over. That does not hold for pinned memory, for a source that an unfinished op
+    writes, and in a recording, whose launches read the source. There only other ops may change it
+    until the op, or the launch, is over. (What another thread pushes meanwhile to write the source
+    is not ordered with it.)
 
     Both are device arrays, views, `DeviceBuffer`s or NumPy arrays, of one shape and dtype (of one
     size, where a side has no shape), on any devices. Between devices it is a peer copy; without

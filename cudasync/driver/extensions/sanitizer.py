@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _BEGIN, _REPORT = "cudasyncSanitizeBegin", "cudasyncSanitizeReport"
 _HOST, _END = "cudasyncSanitizeHost", "cudasyncSanitizeEnd"
+_ADD = "cudasyncSanitizeAdd"
 _REPORT_BYTES = 16 << 20
 
 
@@ -53,6 +54,11 @@ def report() -> dict[str, Any]:
 def host(address: int, size_bytes: int, *, writes: bool) -> None:
     """The calling thread reads or writes these bytes now."""
     _call(_HOST, ctypes.c_void_p(address), ctypes.c_size_t(size_bytes), ctypes.c_uint(writes))
+
+
+def add(finding: dict[str, Any]) -> None:
+    """Report what somebody else has found, as JSON: its kind, text, accesses, memory, missing."""
+    _call(_ADD, json.dumps(finding).encode())
 
 
 def end() -> None:

@@ -348,6 +348,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], tuple[tuple[str, int, str, bool], ...
         ("cudasyncStopKernels", 0, "CUdevice, char const *", False),
     )),
     (("extensions.sanitizer",), (
+        ("cudasyncSanitizeAdd", 0, "char const *", False),
         ("cudasyncSanitizeBegin", 0, "char const *", False),
         ("cudasyncSanitizeEnd", 0, "void", True),
         ("cudasyncSanitizeHost", 0, "void const *, size_t, unsigned int", False),
