@@ -34,23 +34,20 @@ if TYPE_CHECKING:
 
 # In the cell behind the last launch.
 SEALED: Any = object()
-# A sequence whose program needs longer for a launch, or whose runs are shorter, gains nothing. So
-# many such runs in a row end it.
-SLOW_S = 50e-6
-SHORT = 3
-PATIENCE = 3
 
 
 class Run(DeviceOp):
     """The op of a run."""
 
-    __slots__ = ("_began", "_first", "_pieces", "_slots", "count", "left_out", "sequence")
+    __slots__ = ("_began", "_end", "_first", "_pieces", "_slots", "count", "left_out", "sequence")
 
     def __init__(self, first: Step, frame: FrameType) -> None:
         sequence = first.sequence
         engine: Any = sequence.engine
         self.sequence = sequence
         self._first = first.index
+        # The index behind its last step, if all of them join.
+        self._end = first.end
         # By the index of the step.
         self._slots: dict[int, Any] = {}
         self._pieces: list[Piece] = []
@@ -63,7 +60,7 @@ class Run(DeviceOp):
         self.failure = None
         self.number = 0
         # Until it is sealed.
-        self.name = name_of(len(sequence.steps))
+        self.name = name_of(self._end - self._first)
         self._kernel = ()
         self._engine = engine
         self._claims = []
@@ -108,7 +105,7 @@ class Run(DeviceOp):
 
     def _seal(self, slots: dict[int, Any]) -> int:
         """The number of launches in these cells. Nobody joins any more."""
-        first, end = self._first, len(self.sequence.steps)
+        first, end = self._first, self._end
         index = first + len(slots) - 1
         if index >= first and slots.get(index) is SEALED:
             return index - first
@@ -119,14 +116,8 @@ class Run(DeviceOp):
         return end - first
 
     def _note_pace(self, count: int) -> None:
-        sequence = self.sequence
-        sequence.total += count
-        sequence.matched += count
-        is_slow = perf_counter() - self._began > count * SLOW_S
-        if is_slow or count < SHORT:
-            sequence.slow += 1
-        else:
-            sequence.slow = 0
+        is_whole = self._first + count == self._end
+        self.sequence.note(count, perf_counter() - self._began, is_whole=is_whole)
 
     def _enqueue(self, stream: Stream, event: Event | None = None) -> None:
         # Called once, by the thread that has claimed the run.

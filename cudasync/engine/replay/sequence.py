@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
 # A run has at most so many launches, unless the period itself is longer.
 UNIT = 32
+# Nor has it more than a program makes in this time, so that an idle device does not wait for them.
+HOLD_S = 150e-6
+# A sequence gains nothing if not even so many launches fit, or if so few come before a wait. So
+# many such runs in a row end it.
+SHORT = 3
+PATIENCE = 3
 # A piece that came so often becomes a graph; so many pieces of a sequence do.
 USUAL = 3
 MOST_GRAPHS = 8
@@ -59,7 +65,7 @@ class Step:
     It has regions and a packed launch, never arrays.
     """
 
-    __slots__ = (*Call._fields, "following", "index", "sequence")
+    __slots__ = (*Call._fields, "end", "following", "index", "sequence")
 
     bound: Any
     code: CodeType
@@ -69,10 +75,11 @@ class Step:
     launch: Launch
     accesses: Accesses
     name: str
-    # The place in a run.
+    # The place in the unit, and the place behind the last step of its run.
     index: int
+    end: int
     sequence: RepeatedCalls
-    # None behind the last of the unit.
+    # None behind the last of a run.
     following: Step | None
 
 
@@ -102,8 +109,10 @@ class RepeatedCalls:
         "__weakref__",
         "_came",
         "_make",
+        "_paces_s",
         "_pieces",
         "_places",
+        "_shorter",
         "_wanted",
         "device",
         "engine",
@@ -135,27 +144,67 @@ class RepeatedCalls:
         self.total = self.matched = self.misses = 0
         # How often a wait came in the middle of a round.
         self.late = 0
+        # What a launch took the program in the last two runs. One of them may have been suspended.
+        self._paces_s = (0.0, 0.0)
         self._make = make
         self._pieces: dict[tuple[int, int], Piece] = {}
         # How often a piece came that is no graph, and those that are to become graphs.
         self._came: dict[tuple[int, int], int] = {}
         self._wanted: list[tuple[int, int]] = []
         rounds = max(1, UNIT // self.period)
-        self.steps = [self._step(i, each) for i, each in enumerate([*calls] * rounds)]
-        for step, following in zip(self.steps, self.steps[1:], strict=False):
-            step.following = following
+        # A run of the whole unit; and by its first and last place, runs of a part of it.
+        self.steps = self._run(0, [*calls] * rounds)
+        self._shorter: dict[tuple[int, int], Step] = {}
         self._places: dict[StepKey, Step] = {
             (step.bound, step.code, step.at, step.accesses[0]): step
             for step in reversed(self.steps[: self.period])
         }
         noted(_EVERY, self)
 
-    def _step(self, index: int, call: Call) -> Step:
-        step = Step()
-        for name, value in zip(Call._fields, call, strict=True):
-            setattr(step, name, value)
-        step.index, step.sequence, step.following = index, self, None
-        return step
+    def _run(self, first: int, calls: Sequence[Call]) -> list[Step]:
+        """The steps of a run of these calls, from the place `first` of the unit on."""
+        made: list[Step] = []
+        for index, call in enumerate(calls, first):
+            step = Step()
+            for name, value in zip(Call._fields, call, strict=True):
+                setattr(step, name, value)
+            step.index, step.end, step.sequence = index, first + len(calls), self
+            step.following = None
+            if made:
+                made[-1].following = step
+            made.append(step)
+        return made
+
+    def beginning(self, index: int) -> Step:
+        """The step of a run that begins at this place of a round. The run is the whole unit, or as
+        much of it as the program launches in `HOLD_S`."""
+        most = HOLD_S / (min(self._paces_s) or 1e-9)
+        if most >= len(self.steps):
+            return self.steps[index]
+        # Few lengths, and the same places in each round: each stretch becomes a graph.
+        count, period = 1 << max(0, int(most).bit_length() - 1), self.period
+        if count >= period:
+            end = count // period * period
+        else:
+            parts = -(-period // count)
+            end = min(index + -(-period // parts), period)
+        found = self._shorter.get((index, end))
+        if found is None:
+            calls = [_call_of(each) for each in self.steps[index:end]]
+            found = self._shorter.setdefault((index, end), self._run(index, calls)[0])
+        return found
+
+    def note(self, count: int, elapsed_s: float, *, is_whole: bool) -> None:
+        """A run of so many launches took the program so long. It is whole if no wait, or other
+        entry of the log, has ended it."""
+        self.total += count
+        self.matched += count
+        pace_s = elapsed_s / count
+        self._paces_s = self._paces_s[1], pace_s
+        if pace_s * SHORT > HOLD_S or (count < SHORT and not is_whole):
+            self.slow += 1
+        else:
+            self.slow = 0
 
     def find(self, place: StepKey, args: Sequence[Any]) -> Step | None:
         """The step of the first round that a call equals: what it calls, where, and with what."""
@@ -166,7 +215,7 @@ class RepeatedCalls:
         """The same rounds, which begin at the step `first`. Blocks as `prepare`, and raises its
         errors."""
         round_ = [*self.steps[first : self.period], *self.steps[:first]]
-        calls = [Call(*(getattr(step, name) for name in Call._fields)) for step in round_]
+        calls = [_call_of(step) for step in round_]
         made = RepeatedCalls(self.engine, calls, self.device, self._make)
         made.prepare()
         made.total = self.total
@@ -211,9 +260,18 @@ class RepeatedCalls:
         self.is_dropped = True
         for step in self.steps:
             step.bound = None
+        for first in list(self._shorter.values()):
+            left: Step | None = first
+            while left is not None:
+                left.bound = None
+                left = left.following
 
     def _become_graph(self, first: int, count: int) -> None:
         self._pieces[first, count] = self._make(self.steps[first : first + count])
+
+
+def _call_of(step: Step) -> Call:
+    return Call(*(getattr(step, name) for name in Call._fields))
 
 
 _EVERY: Roll[weakref.ref[Any]] = Roll()

@@ -25,9 +25,10 @@ from cudasync.engine.host.watchdog import WATCHDOG
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import OpKind, site_of
-from cudasync.engine.replay.run import PATIENCE, JoinedLaunch, Run, flush
+from cudasync.engine.replay.run import JoinedLaunch, Run, flush
 from cudasync.engine.replay.sequence import (
     NEVER,
+    PATIENCE,
     USUAL,
     Call,
     RepeatedCalls,
@@ -179,6 +180,7 @@ class Tape:
             if step.index:
                 step = self._turned(step)
                 sequence = step.sequence
+        step = sequence.beginning(step.index)
         run = Run(step, frame)
         op = JoinedLaunch()
         op._run, op._step = run, step
@@ -224,7 +226,8 @@ class Tape:
 
     def complete(self, last: Step) -> None:
         """The run under way has all launches of its sequence, up to `last`: issue it."""
-        self.step = last.sequence.steps[0]
+        steps = last.sequence.steps
+        self.step = steps[last.end % len(steps)]
         self._issue()
 
     def flush(self) -> None:

@@ -15,7 +15,7 @@ from helpers.driver.call_counts import counted_calls
 from helpers.repository.subprocesses import assert_runs_clean
 
 import cudasync as cs
-from cudasync.engine.replay import run
+from cudasync.engine.replay import sequence
 from cudasync.engine.replay.run import JoinedLaunch
 from cudasync.engine.replay.sequence import UNIT
 from cudasync.engine.replay.tape import LOCAL
@@ -29,7 +29,7 @@ LIMIT = 200
 @pytest.fixture(autouse=True)
 def no_launch_is_too_slow(monkeypatch):
     """A busy machine may suspend this thread between any two launches."""
-    monkeypatch.setattr(run, "SLOW_S", 1e9)
+    monkeypatch.setattr(sequence, "HOLD_S", 1e9)
 
 
 @pytest.fixture
@@ -450,9 +450,50 @@ def test_a_round_turns_to_begin_behind_the_waits_that_come_later(mix, engine):
         loop.check()
 
 
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("period", [1, 3, 5, 7])
+@pytest.mark.parametrize("most", [1, 2, 4, 8, 16, 31])
+def test_a_run_is_no_longer_than_what_a_program_launches_in_a_while(
+    mix, engine, monkeypatch, most, period
+):
+    """The device waits for so many launches, not for all of the unit."""
+    monkeypatch.setattr(sequence, "HOLD_S", most * 1e6)
+    note = sequence.RepeatedCalls.note
+
+    def at_this_pace(self, count, elapsed_s, *, is_whole):
+        note(self, count, count * 1e6, is_whole=is_whole)
+        self.slow = 0
+
+    monkeypatch.setattr(sequence.RepeatedCalls, "note", at_this_pace)
+    loops = [Loop(mix) for _ in range(period)]
+    for _ in range(LIMIT):
+        for loop in loops:
+            loop()
+    # Stretches that came often are graphs by now.
+    for _ in range(10 * UNIT):
+        for loop in loops:
+            loop()
+    engine.waitall(PATIENCE_S)
+    before = engine.statistics()
+    made = 4 * UNIT
+    for _ in range(made):
+        for loop in loops:
+            assert isinstance(loop(), JoinedLaunch)
+    engine.waitall(PATIENCE_S)
+    after = engine.statistics()
+    runs, launches = after.runs - before.runs, after.matched - before.matched
+    assert launches == made * period
+    assert launches / runs <= most
+    assert launches / runs > most / 4
+    # A round of three in runs of two has one single launch, which is no graph.
+    assert after.graphs - before.graphs >= (0.4 * runs if most > 1 else 0)
+    for loop in loops:
+        loop.check()
+
+
 def test_a_slow_program_is_not_kept_waiting(mix, engine, monkeypatch):
     """Each launch would wait for the next, which comes late."""
-    monkeypatch.setattr(run, "SLOW_S", 0.0)
+    monkeypatch.setattr(sequence, "HOLD_S", 0.0)
     loop = Loop(mix)
     for _ in range(LIMIT):
         loop()

@@ -18,9 +18,8 @@ _UNIT = 3
 class _Pieces:
     """A sequence, as its run sees it: a piece is its number of launches."""
 
-    def __init__(self) -> None:
-        self.steps = [None] * _UNIT
-        self.total = self.matched = self.slow = 0
+    def note(self, count: int, elapsed_s: float, *, is_whole: bool) -> None:
+        assert is_whole is (count == _UNIT)
 
     def piece(self, first: int, count: int) -> Any:
         assert count, "the first launch began the run"
@@ -36,7 +35,8 @@ class _Joined(Model):
     def __init__(self) -> None:
         self.run: Any = self.make.__new__(self.make)
         self.run.sequence = _Pieces()
-        self.run._first, self.run._began, self.run.count = 0, 0.0, None
+        self.run._first, self.run._end = 0, _UNIT
+        self.run._began, self.run.count = 0.0, None
         self.run._pieces = []
         self.slots: dict[int, object] = {0: object()}
         self.run._slots = self.slots

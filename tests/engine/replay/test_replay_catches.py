@@ -137,10 +137,10 @@ def test_planted_bugs_are_found(bug, monkeypatch):
 CHAIN = """
 import numpy as np
 from pathlib import Path
-from cudasync.engine.replay import run
+from cudasync.engine.replay import sequence
 from cudasync.graph import hazards
 # A busy machine may suspend the program between any two launches.
-run.SLOW_S = 1e9
+sequence.HOLD_S = 1e9
 ordered = hazards.ordered
 
 def without_edges(nodes):

@@ -20,6 +20,8 @@ from cudasync.engine.replay import run, sequence, tape
 
 # Launches of arrays as they are, and some of views with gaps, which are not replayed.
 _FACTORS = st.integers(1, 3)
+# However busy the machine is, no launch takes longer.
+_HOLD_S = 1e9
 _CHANGES = st.lists(st.tuples(st.integers(0, 60), st.booleans(), st.integers(4, 9)), max_size=3)
 
 
@@ -61,9 +63,10 @@ def looping_programs(draw, fails: bool = False, threads: int = 1) -> Program:
 
 
 @contextmanager
-def eager_replay(put=setattr) -> Iterator[Counter[str]]:
+def eager_replay(most: int | None = None) -> Iterator[Counter[str]]:
     """Replay each second repetition, however slow or short, in runs of few launches. Counts the
-    runs that were issued, and their launches."""
+    runs that were issued, and their launches. A run has at most `most`, as if the program were so
+    slow."""
     least = {
         (tape, "ROUNDS"): 2,
         (tape, "LEAST"): 2,
@@ -71,8 +74,9 @@ def eager_replay(put=setattr) -> Iterator[Counter[str]]:
         (tape, "FIRST_PAUSE"): 1,
         (tape, "LONGER"): 1,
         (sequence, "UNIT"): 6,
+        (sequence, "HOLD_S"): _HOLD_S,
         (sequence, "USUAL"): 2,
-        (run, "PATIENCE"): 1 << 30,
+        (sequence, "PATIENCE"): 1 << 30,
         (tape, "PATIENCE"): 1 << 30,
     }
     before = {key: getattr(*key) for key in least}
@@ -83,6 +87,8 @@ def eager_replay(put=setattr) -> Iterator[Counter[str]]:
         counted["runs"] += 1
         counted["launches"] += count
         seal(self, count)
+        if most is not None:
+            self.sequence._paces_s = (_HOLD_S / most,) * 2
 
     try:
         for (module, name), value in least.items():
