@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     Times: TypeAlias = list[tuple[float, float]]
 
-# Functions with a longer average are always spread: launches in flight may then overlap, and their
-# stages follow each other.
+# Functions with a longer average, in two launches one after the other, are always spread: launches
+# in flight may then overlap, and their stages follow each other. The thread of one launch may have
+# been suspended.
 LONG_S = 1e-3
 # Spreading functions below this average is never worthwhile.
 SHORT_S = 30e-6
@@ -39,13 +40,15 @@ class Spreading:
         self._nodes = nodes
         # The next launch must time each function.
         self.wants_times = False
+        self._was_long = False
         # True once later times no longer matter, unless they are very long.
         self._is_settled = is_chain or len(nodes) < 2
 
     def pays(self, took: float, count: int) -> bool:
-        """True if a launch of `count` functions took so long that they must be spread in any
-        case."""
-        if len(self._nodes) > 1 and took > LONG_S * count:
+        """True if a launch of `count` functions and the one before it took so long that they must
+        be spread in any case."""
+        was_long, self._was_long = self._was_long, took > LONG_S * count
+        if was_long and self._was_long and len(self._nodes) > 1:
             return True
         self.wants_times = not self._is_settled and took > SHORT_S * count
         return False

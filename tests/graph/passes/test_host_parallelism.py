@@ -84,9 +84,25 @@ def test_middling_functions_are_spread_where_several_can_run_at_once(clock, shap
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_short_ones_never_are_and_long_ones_at_once(clock, shape):
+def test_short_ones_never_are_and_long_ones_soon(clock, shape):
     assert launches_until_spread(clock, shape, SHORT_S / 2) is None
-    assert launches_until_spread(clock, shape, 2 * LONG_S) == 1
+    assert launches_until_spread(clock, shape, 2 * LONG_S) == 2
+
+
+def test_a_launch_whose_thread_was_suspended_spreads_nothing(clock):
+    """Some launches seem to take long, and the next ones do not: the functions stay a loop."""
+    suspended = []
+    with cs.Engine(workers=2):
+        with cs.graph() as g:
+            cs.engine().push(lambda: setattr(clock, "now", clock.now + sum(suspended)))
+            cs.engine().push(int)
+        exe = g.instantiate()
+        for _ in range(3):
+            suspended.append(100 * LONG_S)
+            exe.launch().wait()
+            suspended.clear()
+            exe.launch().wait()
+        assert not exe.parts[0].is_spread
 
 
 def test_a_rule_that_does_not_look_at_what_comes_after_what_is_found(clock, monkeypatch):

@@ -212,14 +212,15 @@ def test_functions_that_take_long_are_spread_over_workers_and_fail_as_eagerly(mo
             push(meets, writes=b)
             push(may_fail, writes=a, name="may fail")
         executable = g.instantiate()
-        executable.launch().wait()
+        for _ in range(2):
+            executable.launch().wait()
         assert "spread" in executable.report()
         # The two functions meet, so each has a worker.
         is_red.append(1)
         with pytest.raises(cs.OpError, match="red"):
             executable.launch().wait()
         b.wait()
-        assert len(ran) == 4
+        assert len(ran) == 6
         engine.clear_errors()
 
 
@@ -229,11 +230,15 @@ def test_what_was_found_to_take_long_is_spread_from_then_on():
     Its op would end with the last function alone, the function of another launch that is being
     pushed.
     """
-    x, y, begun, opened = cs.Var("x"), cs.Var("y"), threading.Event(), threading.Event()
+    x, y, begun = cs.Var("x"), cs.Var("y"), threading.Semaphore(0)
+    gates = [threading.Event() for _ in range(2)]
+    shut = list(gates)
 
     def takes_long():
-        begun.set()
-        assert opened.wait(60)
+        if shut:
+            gate = shut.pop(0)
+            begun.release()
+            assert gate.wait(60)
 
     with cs.Engine(workers=1):
         with cs.graph() as g:
@@ -241,11 +246,12 @@ def test_what_was_found_to_take_long_is_spread_from_then_on():
             cs.engine().push(int, writes=y)
         executable = g.instantiate()
         (part,) = executable.parts
-        ops = [executable.launch() for _ in range(2)]
-        assert begun.wait(60)
-        since = perf_counter()
-        while perf_counter() - since < 4 * host_parallelism.LONG_S:
-            assert not ops[0].finished
-        opened.set()
+        ops = [executable.launch() for _ in range(3)]
+        for op, gate in zip(ops, gates, strict=False):
+            assert begun.acquire(timeout=60)
+            since = perf_counter()
+            while perf_counter() - since < 4 * host_parallelism.LONG_S:
+                assert not op.finished
+            gate.set()
         cs.waitall()
         assert part.is_spread
