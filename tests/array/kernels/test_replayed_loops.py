@@ -567,3 +567,48 @@ def test_a_forked_child_begins_anew():
             ops[-1].wait()
         """
     )
+
+
+class AnyPlace(int):
+    """A place in code that equals every place."""
+
+    __hash__ = int.__hash__
+
+    def __eq__(self, other):
+        return True
+
+
+def lines_said(loop, engine):
+    """What ops say of their line, if a loop of launches is followed by the same from elsewhere."""
+
+    def launch(elsewhere):
+        loop.wanted = 31 * loop.wanted + 2 * loop.index + loop.index
+        if elsewhere:
+            return loop.mix[1, 8](loop.x, loop.y, 2, 8)
+        return loop.mix[1, 8](loop.x, loop.y, 2, 8)
+
+    for _ in range(LIMIT):
+        launch(elsewhere=False)
+    said = [launch(elsewhere) for elsewhere in (False, True)]
+    assert isinstance(said[0], JoinedLaunch)
+    lines = [int(each.push_site.rpartition(":")[2]) for each in said]
+    engine.waitall(PATIENCE_S)
+    loop.check()
+    return [line - launch.__code__.co_firstlineno for line in lines]
+
+
+def test_the_same_launch_from_another_line_says_its_own_line(loop, engine):
+    assert lines_said(loop, engine) == [4, 3]
+
+
+def test_a_line_that_is_not_compared_is_found(loop, engine, monkeypatch):
+    made = sequence.RepeatedCalls._run
+
+    def on_any_line(self, first, calls):
+        steps = made(self, first, calls)
+        for step in steps:
+            step.at = AnyPlace(step.at)
+        return steps
+
+    monkeypatch.setattr(sequence.RepeatedCalls, "_run", on_any_line)
+    assert lines_said(loop, engine) == [4, 4]
