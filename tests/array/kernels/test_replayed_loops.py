@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import operator
 import threading
 import weakref
 
@@ -15,6 +16,7 @@ from helpers.driver.call_counts import counted_calls
 from helpers.repository.subprocesses import assert_runs_clean
 
 import cudasync as cs
+from cudasync.array.kernels import kernel as kernels
 from cudasync.engine.replay import sequence
 from cudasync.engine.replay.run import JoinedLaunch
 from cudasync.engine.replay.sequence import UNIT
@@ -323,6 +325,29 @@ def test_another_array_on_the_same_memory_joins(loop):
         joined.append(isinstance(loop(), JoinedLaunch))
     assert all(joined)
     loop.check()
+
+
+def test_a_sequence_that_keeps_arrays_is_found(mix, engine, monkeypatch):
+    """The planted bug: a launch must have the same arrays, not the same memory."""
+    usual = kernels.BoundKernel.call_of
+
+    def by_arrays(self, kernel, args, accesses, frame):
+        call = usual(self, kernel, args, accesses, frame)
+        return call._replace(takes=lambda given: all(map(operator.is_, given[:2], args[:2])))
+
+    monkeypatch.setattr(kernels.BoundKernel, "call_of", by_arrays)
+    loop = Loop(mix).until_replayed(engine)
+    allocation = weakref.ref(loop.x._allocation)
+    whole = loop.x
+    loop()
+    loop.x = whole[:]
+    assert not isinstance(loop(), JoinedLaunch)
+    loop.check()
+    loop.x = loop.y
+    del whole
+    gc.collect()
+    assert allocation() is not None
+    LOCAL.tape.forget()
 
 
 def test_launches_in_ops_and_recordings_are_not_matched(loop, engine):
