@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from helpers.concurrency.interrupt_ground import KERNELS
 from helpers.engine_programs.judge import differences
@@ -14,10 +15,13 @@ from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as hypothesis_settings
 from hypothesis.errors import Flaky
 
+import cudasync as cs
+from cudasync import testing
 from cudasync.array.kernels import replayed
 from cudasync.engine.replay import tape
 from cudasync.engine.replay.run import Run
 from cudasync.engine.replay.sequence import CallByCall
+from cudasync.graph import hazards
 
 pytestmark = [pytest.mark.sampled(3), pytest.mark.loses_device]
 
@@ -172,3 +176,31 @@ def test_a_graph_without_its_edges_is_found(planted):
     assert code == 0, printed
     assert "replays 2 launches" in printed
     assert ("True True" in printed) is not planted, printed
+
+
+def test_an_edge_that_a_graph_lacks_is_a_race(monkeypatch):
+    """Whatever order the software GPU takes: the checker of races looks at orders, not results."""
+    ordered = hazards.ordered
+
+    def without_edges(nodes):
+        made = ordered(nodes)
+        for node in made:
+            node.before = ()
+        return made
+
+    def races():
+        def run():
+            kernel = cs.Module.from_file(KERNELS).kernel("mix")
+            with eager_replay(), cs.Engine(replay=True) as engine:
+                x, y = cs.zeros(8, np.int32), cs.zeros(8, np.int32)
+                for _ in range(30):
+                    kernel[1, 8](x, y, np.int32(2), np.uint32(8))
+                    kernel[1, 8](y, x, np.int32(2), np.uint32(8))
+                engine.waitall()
+                assert engine.statistics().graphs
+
+        return [str(each) for each in testing.check(run, kinds=["race"])]
+
+    assert races() == []
+    monkeypatch.setattr(hazards, "ordered", without_edges)
+    assert races()
