@@ -162,47 +162,13 @@ def _numbered(labels: Mapping[Node, Any]) -> dict[Node, int]:
     return {node: numbers.setdefault(label, len(numbers)) for node, label in labels.items()}
 
 
-def staged(nodes: Sequence[Node]) -> list[list[Segment]]:
-    """A program as stages: the segments of a stage need nothing of each other, and nothing of later
-    stages. There are as few stages as possible, and few segments in them.
-
-    Whoever runs stages waits for each. So nodes of one place share the segment of a stage, which
-    adds no wait.
-    """
-    earliest: dict[Node, int] = {}
-    for node in nodes:
-        earliest[node] = max(
-            (earliest[each] + _is_apart(each, node) for each in node.before), default=0
-        )
-    count = max(earliest.values(), default=-1) + 1
-    latest = dict.fromkeys(nodes, count - 1)
-    for node in reversed(nodes):
-        for each in node.before:
-            latest[each] = min(latest[each], latest[node] - _is_apart(each, node))
-    found: list[list[Segment]] = [[] for _ in range(count)]
-    stage_of: dict[Node, int] = {}
-    for node in nodes:
-        first = max((stage_of[each] + _is_apart(each, node) for each in node.before), default=0)
-        segment, at = None, first
-        if not node.is_alone:
-            alike = (
-                (each, stage)
-                for stage in range(first, latest[node] + 1)
-                for each in found[stage]
-                if not each.is_alone and _place(each) == _place(node)
-            )
-            segment, at = next(alike, (None, first))
-        if segment is None:
-            segment = Segment(*_place(node), is_alone=node.is_alone)
-            found[at].append(segment)
-        segment.nodes.append(node)
-        stage_of[node] = at
-    return found
-
-
-def _is_apart(node: Node, other: Node) -> bool:
-    """True if the two cannot share a segment."""
-    return node.is_alone or other.is_alone or _place(node) != _place(other)
+def needed(segments: Sequence[Segment]) -> list[tuple[int, ...]]:
+    """For each segment of a program, the segments that it needs, by their positions."""
+    number = {node: at for at, segment in enumerate(segments) for node in segment.nodes}
+    return [
+        tuple(sorted({number[other] for node in each.nodes for other in node.before} - {at}))
+        for at, each in enumerate(segments)
+    ]
 
 
 def _place(it: Node | Segment) -> tuple[Device | None, str, int]:

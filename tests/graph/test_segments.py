@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync.graph import segments
-from cudasync.graph.segments import cut, staged
+from cudasync.graph.segments import cut, needed
 
 SEARCH = settings(
     max_examples=500, deadline=None, database=None, phases=[Phase.generate],
@@ -126,24 +126,14 @@ def test_a_cut_keeps_the_order_beside_functions_of_the_host(steps):
 
 
 @given(FUNCTIONS)
-def test_there_are_as_few_stages_as_places_follow_each_other(steps):
+def test_a_segment_needs_the_segments_of_its_nodes_predecessors(steps):
     nodes = recorded(steps)
-    stages = staged(nodes)
-    assert is_ordered(nodes, [each for stage in stages for each in stage])
-    stage_of = {n: at for at, stage in enumerate(stages) for each in stage for n in each.nodes}
-    least: dict = {}
-    for node in nodes:
-        apart = [segments._is_apart(other, node) for other in node.before]
-        least[node] = max(
-            (least[o] + is_ for o, is_ in zip(node.before, apart, strict=True)), default=0
-        )
-        assert all(
-            stage_of[o] + is_ <= stage_of[node] for o, is_ in zip(node.before, apart, strict=True)
-        )
-    assert len(stages) == max(least.values(), default=-1) + 1
-    for stage in stages:
-        shared = [segments._place(each) for each in stage if not each.is_alone]
-        assert len(shared) == len(set(shared))
+    cuts = cut(nodes)
+    number = of_node(cuts)
+    for at, before in enumerate(needed(cuts)):
+        mine = [node for node in nodes if number[node] == at]
+        assert set(before) == {number[o] for node in mine for o in node.before} - {at}
+        assert list(before) == sorted(set(before))
 
 
 def nothing_around(nodes, kinds):

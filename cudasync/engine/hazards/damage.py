@@ -80,6 +80,14 @@ class Damage:
                     found._bytes.add(part)
         return found
 
+    def copy(self) -> Damage:
+        """The same damage, which changes by itself from now on."""
+        made = Damage()
+        made._variables |= self._variables
+        for each in self._bytes:
+            made._bytes.add(each)
+        return made
+
     def has_variable(self, variable: Var) -> bool:
         return variable in self._variables
 
@@ -106,6 +114,16 @@ class Damage:
         self._variables.difference_update(also_written)
         for region in written:
             self._bytes.remove(region)
+
+    def take(self, other: Damage, accesses: Accesses) -> None:
+        """Steps with these accesses have run, and `other` says what is damaged of their writes."""
+        (_, updated, written), _, also_written = accesses
+        self._variables.difference_update(also_written)
+        self._variables.update(other._variables.intersection(also_written))
+        for region in updated + written:
+            self._bytes.remove(region)
+            for part in other._bytes.within(region):
+                self._bytes.add(part)
 
 
 def _origin(entry: Entry) -> tuple[int, int, Op | None]:
