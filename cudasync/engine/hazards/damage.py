@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cudasync.engine.hazards.byte_ranges import Cover
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import TypeGuard
 
     from cudasync.engine.hazards.accesses import Accesses
@@ -79,6 +79,18 @@ class Damage:
                 for part in damage._bytes.within((low, high)) if damage else [(low, high)]:
                     found._bytes.add(part)
         return found
+
+    def left_out(self, steps: Iterable[Accesses]) -> frozenset[int]:
+        """Walk over steps with these accesses, which run one after the other, except those that
+        need damaged data. Returns the positions of these, and becomes the damage behind all."""
+        found = set()
+        for at, accesses in enumerate(steps):
+            if self.reaches(accesses):
+                self.fail(accesses)
+                found.add(at)
+            else:
+                self.heal(accesses)
+        return frozenset(found)
 
     def copy(self) -> Damage:
         """The same damage, which changes by itself from now on."""
