@@ -58,27 +58,44 @@ class Segment:
         return union.accesses()
 
 
-def cut(nodes: Sequence[Node]) -> list[Segment]:
+def cut(nodes: Sequence[Node], *, is_round: bool = False) -> list[Segment]:
     """The segments of a program, as few as possible without an order that the program lacks.
 
-    Two things may add an order. Functions of the host do not divide segments: otherwise a launch
-    with a thousand functions beside kernels would have a thousand ops. And a program is not cut
-    into more than `MOST_FINER` times the segments that its places alone make.
+    Two things may add an order. One function of the host does not divide segments: otherwise a
+    launch with a thousand functions beside kernels would have a thousand ops. But what needs no
+    function waits for none, except in the round of a block, which pays for each op again and again.
+    And a program is not cut into more than `MOST_FINER` times the segments that its places alone
+    make: if what needs no function cannot be apart within that, it is not.
     """
-    # Nodes of one kind may share a segment. Kinds become finer until no kind adds an order.
+    # Nodes of one kind may share a segment.
     kinds = _numbered({node: node if node.is_alone else _place(node) for node in nodes})
+    most = max(MOST_FINER * len(_joined(nodes, kinds)), MOST_OF_SMALL)
+    behind = set() if is_round else _behind_functions(nodes)
+    if behind:
+        apart = _numbered({node: (kinds[node], node in behind) for node in nodes})
+        found, is_exact = _divided(nodes, apart, most)
+        # Else kernels that could share a launch might wait for each other.
+        if is_exact:
+            return found
+    return _divided(nodes, kinds, most)[0]
+
+
+def _divided(
+    nodes: Sequence[Node], kinds: Mapping[Node, int], most: int
+) -> tuple[list[Segment], bool]:
+    """Segments by kinds that become finer until no kind adds an order, or would make more than
+    `most`; and whether none does."""
     found = _joined(nodes, kinds)
-    most = max(MOST_FINER * len(found), MOST_OF_SMALL)
     # One segment has nothing around it that could divide it.
     for _ in range(ROUNDS if len(found) > 1 else 0):
         finer = _finer(nodes, kinds)
         if len(set(finer.values())) == len(set(kinds.values())):
-            break
+            return found, len(found) <= most
         segments = _joined(nodes, finer)
         if len(segments) > most:
-            break
+            return found, False
         kinds, found = finer, segments
-    return found
+    return found, len(found) < 2
 
 
 def _joined(nodes: Sequence[Node], kinds: Mapping[Node, int]) -> list[Segment]:
@@ -101,6 +118,18 @@ def _joined(nodes: Sequence[Node], kinds: Mapping[Node, int]) -> list[Segment]:
         position[node] = ours[late_enough]
         segments[position[node]].nodes.append(node)
     return segments
+
+
+def _behind_functions(nodes: Sequence[Node]) -> set[Node]:
+    """The nodes of devices that need a function of the host, directly or not."""
+    functions = {node for node in nodes if node.device is None and not node.is_alone}
+    if not functions or len(functions) == len(nodes):
+        return set()
+    behind: set[Node] = set()
+    for node in nodes:
+        if not (functions.isdisjoint(node.before) and behind.isdisjoint(node.before)):
+            behind.add(node)
+    return behind - functions
 
 
 def _finer(nodes: Sequence[Node], kinds: Mapping[Node, int]) -> dict[Node, int]:

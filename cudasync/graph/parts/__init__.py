@@ -31,5 +31,5 @@ def part_of(segment: Segment, shelf: Shelf | None = None) -> Part:
 
 
 def _body_of(nodes: Sequence[Node], shelf: Shelf | None) -> Body:
-    segments = cut(nodes)
+    segments = cut(nodes, is_round=True)
     return Body([part_of(each, shelf) for each in segments], needed(segments))
