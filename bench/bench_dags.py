@@ -121,11 +121,23 @@ class Graph(Eager):
     def __init__(self, closing: ExitStack, dag: Dag, module: cs.Module) -> None:
         super().__init__(closing, dag, module)
         with cs.graph() as graph:
-            for call in self.calls:
-                call()
+            self._record(graph)
         executable = graph.instantiate()
         closing.callback(executable.close)
         self.calls = [executable.launch]
+
+    def _record(self, graph: cs.RecordedGraph) -> None:
+        for call in self.calls:
+            call()
+
+
+class Blocks(Graph):
+    """The calls of one round, recorded once, in a block that repeats them."""
+
+    def _record(self, graph: cs.RecordedGraph) -> None:
+        with graph.repeat(self._dag.rounds):
+            for call in self.calls[: len(self.calls) // self._dag.rounds]:
+                call()
 
 
 def build(session: Session) -> None:

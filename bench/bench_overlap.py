@@ -5,11 +5,12 @@ eight batches through a perceptron. `models`: two models side by side. `pipeline
 uploaded, computed with and downloaded. `rounds`: ten rounds of independent updates in place. `d2l`:
 the six experiments of `cudasync.experiments`. `dags`: GrCUDA's six programs (bench_dags).
 
-Each runs eagerly and as a graph, `rounds` also with the loop as a block of the graph. Beside most
-are the same commands on streams placed by hand (`overlap/placed.py`); GrCUDA's have their own
-kernels there. A time is that of a run by the device's clock, until all is over. The software GPU
-has a virtual clock, which does not count the host's work; with a GPU it is the wall clock. `.four`:
-engines with four streams.
+Each runs eagerly and as a graph, `rounds` and HITS also with the loop as a block of the graph:
+HITS with five rounds, which are written out, and with fifty (`HITS.long`), which stay a loop of the
+device. Beside most are the same commands on streams placed by hand (`overlap/placed.py`); GrCUDA's
+have their own kernels there. A time is that of a run by the device's clock, until all is over. The
+software GPU has a virtual clock, which does not count the host's work; with a GPU it is the wall
+clock. `.four`: engines with four streams.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import bench_dags
+import numpy as np
 
 import cudasync as cs
-from bench.graphs.dags import all_dags
+from bench.graphs.dags import all_dags, hits
 from bench.harness import command
 from bench.harness.goals import Goal
 from bench.harness.measurement import Case, Contender
@@ -48,6 +50,8 @@ HAND, ONE = "streams by hand", "one stream"
 EAGER, GRAPH, BLOCKS = "cudasync engine", "graph.launch()", "graph with blocks"
 # A time of at most this is 0.95 of the overlap by hand.
 MOST = 1 / 0.95
+# A loop as a block, over the same rounds written out.
+MOST_OF_WRITTEN_OUT = 1.15
 # Of four streams.
 OF_FOUR = 1 / 3.8
 WARM_UPS, RECORDED = 3, 3
@@ -224,19 +228,26 @@ def dags(session: Session, size_of: Callable[[str, int, int], int]) -> None:
     engine = cs.Engine(workers=2)
     session.closing.callback(engine.close)
     closing = session.closing
-    for dag in all_dags(size_of):
-        name = f"bench_overlap.dags.{dag.name}"
+    made = {dag.name: dag for dag in all_dags(size_of)}
+    nodes = size_of("hits_nodes", 128, 8_192)
+    made["HITS.long"] = hits(nodes, np.random.default_rng(1), size_of("hits_rounds", 50, 50))
+    for label, dag in made.items():
+        name = f"bench_overlap.dags.{label}"
         if not session.wants(name):
             continue
         module = cs.Module.from_file(bench_dags.KERNELS)
         expected = partial(dag.expected, dag.arrays)
         with cs.use(engine):
-            ways = {
+            ways: dict[str, Any] = {
                 HAND: bench_dags.ByHand(closing, dag, module, is_one=False),
                 ONE: bench_dags.ByHand(closing, dag, module, is_one=True),
                 EAGER: bench_dags.Eager(closing, dag, module),
                 GRAPH: bench_dags.Graph(closing, dag, module),
             }
+            goals = [Goal(EAGER, HAND, MOST), Goal(GRAPH, HAND, MOST)]
+            if dag.rounds > 1:
+                ways[BLOCKS] = bench_dags.Blocks(closing, dag, module)
+                goals += [Goal(BLOCKS, HAND, MOST), Goal(BLOCKS, GRAPH, MOST_OF_WRITTEN_OUT)]
         session.add(
             Case(
                 name,
@@ -251,7 +262,7 @@ def dags(session: Session, size_of: Callable[[str, int, int], int]) -> None:
                 EAGER,
                 unit="run",
                 most_loops=1,
-                goals=[Goal(EAGER, HAND, MOST), Goal(GRAPH, HAND, MOST)],
+                goals=goals,
             )
         )
 

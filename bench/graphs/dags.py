@@ -9,6 +9,7 @@ run can be repeated. The exception is HITS, which continues from its last state.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +53,8 @@ class Dag:
     arrays: dict[str, np.ndarray]
     expected: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
     steps: list[Step] = field(default_factory=list)
+    # So many rounds of the same steps.
+    rounds: int = 1
 
     def add(
         self, kernel: str, threads: int, *args: str | int | float, writes: str, stream: int = 0
@@ -166,7 +169,7 @@ def ensemble(rows: int, random: np.random.Generator) -> Dag:
     return dag
 
 
-def hits(n: int, random: np.random.Generator) -> Dag:
+def hits(n: int, random: np.random.Generator, rounds: int = HITS_ROUNDS) -> Dag:
     """Hubs and authorities of a graph: two chains that cross in each round."""
     source, target = np.repeat(np.arange(n), LINKS), random.integers(0, n, n * LINKS)
     arrays = {"hubs": zeros(n) + 1, "authorities": zeros(n) + 1}
@@ -175,9 +178,9 @@ def hits(n: int, random: np.random.Generator) -> Dag:
         arrays[f"{name} from"] = other[np.argsort(by, kind="stable")].astype(np.int32)
     for name in ("hubs", "authorities"):
         arrays |= {f"new {name}": zeros(n), f"{name} sum": zeros(1)}
-    dag = Dag("HITS", arrays, dags_in_numpy.hits)
+    dag = Dag("HITS", arrays, partial(dags_in_numpy.hits, rounds=rounds), rounds=rounds)
     sides = (("authorities", "hubs", "in", 0), ("hubs", "authorities", "out", 1))
-    for _ in range(HITS_ROUNDS):
+    for _ in range(rounds):
         for to, of, links, stream in sides:
             edges = (f"{links} begin", f"{links} from")
             dag.add("gather", n, *edges, of, f"new {to}", n, writes=f"new {to}", stream=stream)

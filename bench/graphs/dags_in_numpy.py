@@ -78,9 +78,9 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return found / found.sum(1, keepdims=True)
 
 
-def hits(v: Values) -> Values:
+def hits(v: Values, rounds: int = HITS_ROUNDS) -> Values:
     hubs, authorities = v["hubs"].astype(float), v["authorities"].astype(float)
-    for _ in range(HITS_ROUNDS):
+    for _ in range(rounds):
         into = np.add.reduceat(np.append(hubs[v["in from"]], 0), v["in begin"][:-1])
         # `reduceat` returns an element for an empty sum.
         into[np.diff(v["in begin"]) == 0] = 0

@@ -103,6 +103,8 @@ class Op:
     node_times: Any = None
     # For an op that failed in part: the data it left wrong. None means all that it writes.
     _damage: Damage | None = None
+    # The positions of the steps of such an op that were left out: set before `_damage`.
+    left_out: frozenset[int] = frozenset()
     # For an op of several steps: a weak reference to a method of an object that the op's function
     # has. So the steps end with the op, which may stay the last writer of its data. The method is
     # called with the op instead of its function if an input is wrong. It records the damage, and

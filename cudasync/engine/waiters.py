@@ -7,7 +7,7 @@ issues ready ops, and asks the driver: the responsible thread may be in a long o
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import Bell
@@ -100,6 +100,65 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
             node.sleepers.remove(bell)
 
 
+def wait_for_first(ops: Sequence[Op]) -> None:
+    """Block until one of `ops` is over. They are of one engine, and the caller is an op's function,
+    which waits for all of them in the end.
+
+    Raises as `wait_for`, which a serial engine calls for the oldest of them.
+    """
+    if any(each.finished for each in ops):
+        return
+    engine = ops[0]._engine
+    if len(ops) == 1 or engine._serial is not None:
+        wait_for(ops[0], None)
+        return
+    first, bell = _First(ops), Bell()
+    LOCAL.tape.has_waited = True
+    sleepers = [nodes.of(each).sleepers for each in ops]
+    # As in `wait_for`: before the next look at the ops.
+    for each in sleepers:
+        each.append(bell)
+    try:
+        if FRESH:
+            run_awaited(ops[0], may_run=False)
+        for op in ops:
+            COMBINER.plan(op)
+        settle()
+        for op in ops:
+            op._pool.watch(op)
+        worker, inside = current.worker_or_guest(), current.inside()
+        with ExitStack() as noted:
+            for op in ops:
+                noted.enter_context(_noted(op, inside, None))
+            if worker is not None:
+                noted.enter_context(worker.pool.blocked(worker))
+            _sleep(first, bell, None)
+    except KeyboardInterrupt:
+        interrupts.note(engine)
+        raise
+    finally:
+        for each in sleepers:
+            with suppress(ValueError):
+                each.remove(bell)
+
+
+class _First:
+    """Several ops, as one that is over with the first of them."""
+
+    def __init__(self, ops: Sequence[Op]) -> None:
+        self._ops = tuple(ops)
+        self._engine = ops[0]._engine
+        self._pool = self
+
+    @property
+    def finished(self) -> bool:
+        return any(each.finished for each in self._ops)
+
+    def query(self, _: object) -> None:
+        for each in self._ops:
+            each._pool.query(each)
+
+
 def _first_left(op: Op) -> Op | None:
     """The only host op that is left in the log, if it is `op`, or `op` is a fence right behind."""
     latest = epochs.latest(COMBINER.epoch)
@@ -146,7 +205,7 @@ def wait_for_streams(engine: Engine, deadline: float | None) -> None:
             wait_for(each, deadline, caller_raises=False)
 
 
-def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
+def _sleep(op: Op | _First, bell: Bell, deadline: float | None) -> bool:
     nap = FIRST_NAP_S
     # Not looked at before the first nap: a short op is over by then.
     seen: object = None
@@ -171,7 +230,7 @@ def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
     return True
 
 
-def _stand_in(op: Op) -> None:
+def _stand_in(op: Any) -> None:
     """Do the work that a suspended or interrupted thread may have left undone."""
     engine = op._engine
     op._pool.query(op)

@@ -91,9 +91,9 @@ class _Filling:
         nodes: Sequence[Node],
         edges: Sequence[Sequence[Node]],
         counts: list[int] | None = None,
-    ) -> list[GraphNode]:
-        """Add the nodes of a program; returns its last graph nodes. `counts` gets the number of the
-        graph's nodes behind each node."""
+    ) -> dict[Node, Sequence[GraphNode]]:
+        """Add the nodes of a program; returns the last graph nodes of each. `counts` gets the
+        number of the graph's nodes behind each node."""
         counts = [] if counts is None else counts
         # For each node, its last graph nodes.
         ends: dict[Node, Sequence[GraphNode]] = {}
@@ -107,8 +107,7 @@ class _Filling:
                 ends[node] = (graph.add_record(pair[1], ends[node]),)
             is_one = node.launch is not None and pair is None
             counts.append((counts[-1] if counts else 0) + 1 if is_one else len(graph))
-        followed = {other for before in edges for other in before}
-        return [each for node in nodes if node not in followed for each in ends[node]]
+        return ends
 
     def _add(self, graph: Graph, node: Node, after: Sequence[GraphNode]) -> Sequence[GraphNode]:
         """Add a node behind these; returns its last graph nodes."""
@@ -132,7 +131,8 @@ class _Filling:
     def _add_block(self, graph: Graph, node: Node, after: Sequence[GraphNode]) -> GraphNode:
         """Add a block: a kernel that sets the condition, and the conditional node.
 
-        A loop sets the condition again at the end of each round.
+        A loop sets the condition again in each round: behind what changes the flag, and beside
+        everything else. The driver looks at the condition when the round is over.
         """
         control: Any = node.control
         # The default holds at the beginning of a launch only; a block in a loop begins more often.
@@ -144,10 +144,20 @@ class _Filling:
         for body, nodes in zip(bodies, control.bodies, strict=True):
             ends = self.add(body, nodes, reduced(nodes))
             if again is not None:
-                body.add_kernel(again, ends)
+                deciding = [node for node in nodes if _decides(node, control)]
+                body.add_kernel(again, [each for node in deciding for each in ends[node]])
             elif not nodes:
                 body.add_empty()
         return made
+
+
+def _decides(node: Node, control: Any) -> bool:
+    """True if `node` may change the flag of the loop that it is in."""
+    if control.flag is None:
+        return False
+    (_, updated, written), _, _ = node.hazards
+    start, end = control.flag.region
+    return any(low < end and start < high for low, high, *_ in (*updated, *written))
 
 
 def _questions(control: Any, condition: Any, device: Device) -> tuple[Launch, Launch | None]:

@@ -58,27 +58,44 @@ class Segment:
         return union.accesses()
 
 
-def cut(nodes: Sequence[Node]) -> list[Segment]:
+def cut(nodes: Sequence[Node], *, is_round: bool = False) -> list[Segment]:
     """The segments of a program, as few as possible without an order that the program lacks.
 
-    Two things may add an order. Functions of the host do not divide segments: otherwise a launch
-    with a thousand functions beside kernels would have a thousand ops. And a program is not cut
-    into more than `MOST_FINER` times the segments that its places alone make.
+    Two things may add an order. One function of the host does not divide segments: otherwise a
+    launch with a thousand functions beside kernels would have a thousand ops. But what needs no
+    function waits for none, except in the round of a block, which pays for each op again and again.
+    And a program is not cut into more than `MOST_FINER` times the segments that its places alone
+    make: if what needs no function cannot be apart within that, it is not.
     """
-    # Nodes of one kind may share a segment. Kinds become finer until no kind adds an order.
+    # Nodes of one kind may share a segment.
     kinds = _numbered({node: node if node.is_alone else _place(node) for node in nodes})
+    most = max(MOST_FINER * len(_joined(nodes, kinds)), MOST_OF_SMALL)
+    behind = set() if is_round else _behind_functions(nodes)
+    if behind:
+        apart = _numbered({node: (kinds[node], node in behind) for node in nodes})
+        found, is_exact = _divided(nodes, apart, most)
+        # Else kernels that could share a launch might wait for each other.
+        if is_exact:
+            return found
+    return _divided(nodes, kinds, most)[0]
+
+
+def _divided(
+    nodes: Sequence[Node], kinds: Mapping[Node, int], most: int
+) -> tuple[list[Segment], bool]:
+    """Segments by kinds that become finer until no kind adds an order, or would make more than
+    `most`; and whether none does."""
     found = _joined(nodes, kinds)
-    most = max(MOST_FINER * len(found), MOST_OF_SMALL)
     # One segment has nothing around it that could divide it.
     for _ in range(ROUNDS if len(found) > 1 else 0):
         finer = _finer(nodes, kinds)
         if len(set(finer.values())) == len(set(kinds.values())):
-            break
+            return found, len(found) <= most
         segments = _joined(nodes, finer)
         if len(segments) > most:
-            break
+            return found, False
         kinds, found = finer, segments
-    return found
+    return found, len(found) < 2
 
 
 def _joined(nodes: Sequence[Node], kinds: Mapping[Node, int]) -> list[Segment]:
@@ -101,6 +118,18 @@ def _joined(nodes: Sequence[Node], kinds: Mapping[Node, int]) -> list[Segment]:
         position[node] = ours[late_enough]
         segments[position[node]].nodes.append(node)
     return segments
+
+
+def _behind_functions(nodes: Sequence[Node]) -> set[Node]:
+    """The nodes of devices that need a function of the host, directly or not."""
+    functions = {node for node in nodes if node.device is None and not node.is_alone}
+    if not functions or len(functions) == len(nodes):
+        return set()
+    behind: set[Node] = set()
+    for node in nodes:
+        if not (functions.isdisjoint(node.before) and behind.isdisjoint(node.before)):
+            behind.add(node)
+    return behind - functions
 
 
 def _finer(nodes: Sequence[Node], kinds: Mapping[Node, int]) -> dict[Node, int]:
@@ -162,47 +191,13 @@ def _numbered(labels: Mapping[Node, Any]) -> dict[Node, int]:
     return {node: numbers.setdefault(label, len(numbers)) for node, label in labels.items()}
 
 
-def staged(nodes: Sequence[Node]) -> list[list[Segment]]:
-    """A program as stages: the segments of a stage need nothing of each other, and nothing of later
-    stages. There are as few stages as possible, and few segments in them.
-
-    Whoever runs stages waits for each. So nodes of one place share the segment of a stage, which
-    adds no wait.
-    """
-    earliest: dict[Node, int] = {}
-    for node in nodes:
-        earliest[node] = max(
-            (earliest[each] + _is_apart(each, node) for each in node.before), default=0
-        )
-    count = max(earliest.values(), default=-1) + 1
-    latest = dict.fromkeys(nodes, count - 1)
-    for node in reversed(nodes):
-        for each in node.before:
-            latest[each] = min(latest[each], latest[node] - _is_apart(each, node))
-    found: list[list[Segment]] = [[] for _ in range(count)]
-    stage_of: dict[Node, int] = {}
-    for node in nodes:
-        first = max((stage_of[each] + _is_apart(each, node) for each in node.before), default=0)
-        segment, at = None, first
-        if not node.is_alone:
-            alike = (
-                (each, stage)
-                for stage in range(first, latest[node] + 1)
-                for each in found[stage]
-                if not each.is_alone and _place(each) == _place(node)
-            )
-            segment, at = next(alike, (None, first))
-        if segment is None:
-            segment = Segment(*_place(node), is_alone=node.is_alone)
-            found[at].append(segment)
-        segment.nodes.append(node)
-        stage_of[node] = at
-    return found
-
-
-def _is_apart(node: Node, other: Node) -> bool:
-    """True if the two cannot share a segment."""
-    return node.is_alone or other.is_alone or _place(node) != _place(other)
+def needed(segments: Sequence[Segment]) -> list[tuple[int, ...]]:
+    """For each segment of a program, the segments that it needs, by their positions."""
+    number = {node: at for at, segment in enumerate(segments) for node in segment.nodes}
+    return [
+        tuple(sorted({number[other] for node in each.nodes for other in node.before} - {at}))
+        for at, each in enumerate(segments)
+    ]
 
 
 def _place(it: Node | Segment) -> tuple[Device | None, str, int]:

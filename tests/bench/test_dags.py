@@ -71,6 +71,7 @@ WAYS = {
     "one stream": lambda *made: bench_dags.ByHand(*made, is_one=True),
     "eager": bench_dags.Eager,
     "graph": bench_dags.Graph,
+    "graph with blocks": bench_dags.Blocks,
 }
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync.graph import segments
-from cudasync.graph.segments import cut, staged
+from cudasync.graph.segments import cut, needed
 
 SEARCH = settings(
-    max_examples=500, deadline=None, database=None, phases=[Phase.generate],
+    max_examples=1500, deadline=None, database=None, phases=[Phase.generate],
     report_multiple_bugs=False,
 )  # fmt: skip
 # The memory of the programs: arrays of two devices, NumPy arrays, and pinned memory last.
@@ -125,25 +125,70 @@ def test_a_cut_keeps_the_order_beside_functions_of_the_host(steps):
     assert is_ordered(nodes, cut(nodes))
 
 
-@given(FUNCTIONS)
-def test_there_are_as_few_stages_as_places_follow_each_other(steps):
-    nodes = recorded(steps)
-    stages = staged(nodes)
-    assert is_ordered(nodes, [each for stage in stages for each in stage])
-    stage_of = {n: at for at, stage in enumerate(stages) for each in stage for n in each.nodes}
-    least: dict = {}
+def waits_for_what_is_needed(nodes, cuts):
+    """True if what needs no function waits for none, and if a function waits for no device, and for
+    no node by itself, unless it needs some of that device, or that node."""
+    number, order = of_node(cuts), behind(nodes)
+    waits = waits_of(nodes, number)
+
+    def is_function(node):
+        return node.device is None and not node.is_alone
+
+    def marks(found):
+        return {each if each.is_alone else each.device for each in found if not is_function(each)}
+
     for node in nodes:
-        apart = [segments._is_apart(other, node) for other in node.before]
-        least[node] = max(
-            (least[o] + is_ for o, is_ in zip(node.before, apart, strict=True)), default=0
-        )
-        assert all(
-            stage_of[o] + is_ <= stage_of[node] for o, is_ in zip(node.before, apart, strict=True)
-        )
-    assert len(stages) == max(least.values(), default=-1) + 1
-    for stage in stages:
-        shared = [segments._place(each) for each in stage if not each.is_alone]
-        assert len(shared) == len(set(shared))
+        waited = [other for other in nodes if number[other] in waits[number[node]]]
+        if is_function(node):
+            if not marks(waited) <= marks(order[node]):
+                return False
+        elif any(map(is_function, waited)) and not any(map(is_function, order[node])):
+            return False
+    return True
+
+
+@given(FUNCTIONS)
+def test_beside_functions_nothing_waits_for_a_place_that_it_does_not_need(steps):
+    nodes = recorded(steps)
+    assert waits_for_what_is_needed(nodes, cut(nodes))
+
+
+@given(FUNCTIONS)
+def test_beside_functions_kernels_are_apart_without_a_further_order(steps):
+    """What a segment of kernels that need no function waits for is what its nodes need."""
+    nodes = recorded(steps)
+    number, order = of_node(cut(nodes)), behind(nodes)
+    waits = waits_of(nodes, number)
+    free = [
+        n for n in nodes if n.device is not None and not any(o.device is None for o in order[n])
+    ]
+    for one, other in itertools.permutations(free, 2):
+        assert number[one] not in waits[number[other]] or one in order[other]
+
+
+@pytest.mark.parametrize("count", [1, 3, 50])
+def test_a_cut_for_the_sake_of_functions_keeps_the_bound_on_ops(count):
+    """Each kernel of a second row needs a function, and one of the first row."""
+    xs, ys = ([cs.zeros(4, np.int32) for _ in range(count)] for _ in range(2))
+    with cs.graph() as g:
+        for x, y in zip(xs, ys, strict=True):
+            cs.engine().push(lambda: None, writes=y)
+            x += 1
+            y += x
+    most = max(segments.MOST_FINER * 2, segments.MOST_OF_SMALL)
+    assert len(cut(g.nodes)) == (3 * count if 3 * count <= most else 2)
+    assert len(cut(g.nodes, is_round=True)) == 2
+
+
+@given(FUNCTIONS)
+def test_a_segment_needs_the_segments_of_its_nodes_predecessors(steps):
+    nodes = recorded(steps)
+    cuts = cut(nodes)
+    number = of_node(cuts)
+    for at, before in enumerate(needed(cuts)):
+        mine = [node for node in nodes if number[node] == at]
+        assert set(before) == {number[o] for node in mine for o in node.before} - {at}
+        assert list(before) == sorted(set(before))
 
 
 def nothing_around(nodes, kinds):
@@ -190,6 +235,8 @@ PLANTED = [
     ("_around", only_once, STEPS, adds_nothing),
     ("_around", each_by_itself, STEPS, is_coarsest),
     ("_joined", anywhere, FUNCTIONS, is_ordered),
+    ("_around", nothing_around, FUNCTIONS, waits_for_what_is_needed),
+    ("_behind_functions", lambda nodes: set(), FUNCTIONS, waits_for_what_is_needed),
 ]
 
 

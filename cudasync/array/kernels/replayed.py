@@ -19,7 +19,7 @@ from cudasync.array.kernels.launch_accesses import NARROWED
 from cudasync.engine.hazards.interval_map import Everywhere
 from cudasync.engine.log.histories import Known
 from cudasync.engine.op import OpKind
-from cudasync.engine.replay.sequence import Call, name_of, without
+from cudasync.engine.replay.sequence import Call, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -132,7 +132,6 @@ class GraphPiece:
         self._part = DevicePart(segment)
         self.accesses = self._part.accesses
         self.names: Steps = self._part.candidates
-        self._hazards = [step.accesses for step in steps]
         # Each run under way has this piece.
         self.names.salvage = WeakMethod(self._salvage)
         self.name = name_of(len(steps))
@@ -140,8 +139,6 @@ class GraphPiece:
 
     def _salvage(self, op: Any) -> Callable[..., Any] | None:
         """See `Op._salvage`."""
-        if op._before is None:
-            op.left_out, _ = without(self._hazards, op)
         return self._part.intact.salvage(op)
 
     def enqueue(self, stream: Stream, event: Event | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cudasync.engine.hazards.byte_ranges import Cover
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import TypeGuard
 
     from cudasync.engine.hazards.accesses import Accesses
@@ -80,6 +80,26 @@ class Damage:
                     found._bytes.add(part)
         return found
 
+    def left_out(self, steps: Iterable[Accesses]) -> frozenset[int]:
+        """Walk over steps with these accesses, which run one after the other, except those that
+        need damaged data. Returns the positions of these, and becomes the damage behind all."""
+        found = set()
+        for at, accesses in enumerate(steps):
+            if self.reaches(accesses):
+                self.fail(accesses)
+                found.add(at)
+            else:
+                self.heal(accesses)
+        return frozenset(found)
+
+    def copy(self) -> Damage:
+        """The same damage, which changes by itself from now on."""
+        made = Damage()
+        made._variables |= self._variables
+        for each in self._bytes:
+            made._bytes.add(each)
+        return made
+
     def has_variable(self, variable: Var) -> bool:
         return variable in self._variables
 
@@ -106,6 +126,16 @@ class Damage:
         self._variables.difference_update(also_written)
         for region in written:
             self._bytes.remove(region)
+
+    def take(self, other: Damage, accesses: Accesses) -> None:
+        """Steps with these accesses have run, and `other` says what is damaged of their writes."""
+        (_, updated, written), _, also_written = accesses
+        self._variables.difference_update(also_written)
+        self._variables.update(other._variables.intersection(also_written))
+        for region in updated + written:
+            self._bytes.remove(region)
+            for part in other._bytes.within(region):
+                self._bytes.add(part)
 
 
 def _origin(entry: Entry) -> tuple[int, int, Op | None]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cudasync.driver import Device, Event, Launch, Stream
     from cudasync.engine.engine import Engine
     from cudasync.engine.hazards.accesses import Accesses
-    from cudasync.engine.op import Op, Regions
+    from cudasync.engine.op import Regions
     from cudasync.errors import CudaError
 
     # What is called, the place in the program, and the regions.
@@ -323,8 +323,8 @@ class CallByCall:
         if op._before is not None:
             # Its plan has no origins: a source has failed since, with its device.
             return None
-        left_out, damage = without(self._hazards, op)
-        op.left_out = left_out
+        damage = Damage.before(origins_of(op))
+        op.left_out = left_out = damage.left_out(self._hazards)
         rest = [each for i, each in enumerate(self._calls) if i not in left_out]
         if not rest:
             op._damage = damage
@@ -336,20 +336,6 @@ class CallByCall:
             op._damage = damage
 
         return enqueue
-
-
-def without(hazards: Sequence[Accesses], op: Op) -> tuple[frozenset[int], Damage]:
-    """The steps of `op` that need data that failed before it, if its steps have these accesses; and
-    the damage behind it, if these are left out."""
-    damage = Damage.before(origins_of(op))
-    left_out = set()
-    for index, accesses in enumerate(hazards):
-        if damage.reaches(accesses):
-            damage.fail(accesses)
-            left_out.add(index)
-        else:
-            damage.heal(accesses)
-    return frozenset(left_out), damage
 
 
 class _Names(Steps):

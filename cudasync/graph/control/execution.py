@@ -1,20 +1,25 @@
 """Floor 3, control flow. One run of a block by the engine.
 
 It runs inside of the block's op, which declares all accesses of the block. So the steps are ops
-without accesses, pushed to their devices or pools. A stage has steps that need nothing of each
-other: those on devices are pushed together, and those of the host run meanwhile, one by one. The
-worker waits for each stage, and lends its place. Data that a failed step leaves wrong is damage:
-steps that need it are skipped, and all others run, in this round and in later ones, as in eager
-work. Only one thread at a time changes the damage: this one, or a worker that it waits for.
+without accesses, pushed to their devices or pools. Each part of a round begins once the parts of
+the round that it needs are over, those of a block inside too; the next round begins once all are.
+One worker runs all this: each part, round and block is a generator, which yields while it waits.
+The worker then waits for the first op that ends, and lends its place.
 
-A loop asks for its flag once a round. A launch behind which nothing of the round changes the flag
-copies it, too: so a round waits for no copy.
+Data that a failed step leaves wrong is damage: steps that need it are skipped, and all others run,
+in this round and in later ones, as in eager work. Only that worker has the damage. Functions of the
+host work on a copy, and the worker takes over what they have done to the data that they write:
+nothing else touches these data meanwhile.
+
+A loop asks for its flag once a round. A launch that changes the flag last copies it, too: so a
+round waits for no copy.
 """
 
 from __future__ import annotations
 
 import sys
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import PinnedBuffer, memcpy_async
@@ -23,11 +28,13 @@ from cudasync.engine.current import is_of_thread
 from cudasync.engine.device.events import recorded
 from cudasync.engine.hazards.checked import held
 from cudasync.engine.op import OpKind
+from cudasync.engine.waiters import wait_for_first
 from cudasync.errors import CudaError
 from cudasync.graph.control.flag import MOST_BYTES, truth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
+    from typing import TypeAlias
 
     from cudasync.driver import Stream
     from cudasync.engine import Op
@@ -37,9 +44,28 @@ if TYPE_CHECKING:
     from cudasync.graph.control.flag import Flag
     from cudasync.graph.node import Node
 
+    # What messages say of the rounds that are running, the outermost first.
+    Said: TypeAlias = tuple[str, ...]
+    # A step of the run: a round of the block, a part in it, a round of the block that this is, ...
+    Place: TypeAlias = tuple[int, ...]
+
+# What `next` gives for a part that is over.
+OVER = object()
+
 
 class Undecided(Exception):
     """The flag does not have its proper value."""
+
+
+class _Asked:
+    """The flag of a block that runs."""
+
+    def __init__(self, flag: Flag) -> None:
+        self.flag = flag
+        # The target for copies of a device's flag; lent by the run when it is needed.
+        self.word: PinnedBuffer | None = None
+        # True while the word has, or will have, the flag that is asked for next.
+        self.is_copied = False
 
 
 class Run:
@@ -48,150 +74,182 @@ class Run:
     def __init__(self, engine: Any, damage: Damage, rounds: str) -> None:
         self._engine = engine
         self.damage = damage
-        # The first step's exception, and the step and round that it came from.
+        # The exception of the first step that failed, in the order of the program; the step and
+        # the rounds that it came from; and its place.
         self.error: BaseException | None = None
         self.said = ""
-        # The rounds that are running, the outermost first.
-        self._rounds = [rounds] if rounds else []
-        # The target for copies of devices' flags; made when it is needed.
-        self._word: PinnedBuffer | None = None
-        # True while it has the flag that is asked for next.
-        self._is_copied = False
+        self._place: Place = ()
+        # What was written out around the block, for messages.
+        self._outside = (rounds,) if rounds else ()
+        # The ops that the worker waits for, the oldest first.
+        self._running: list[Op] = []
+        # All words for flags, and those that no running block has.
+        self._words: list[PinnedBuffer] = []
+        self._idle: list[PinnedBuffer] = []
 
     def block(self, work: Any) -> None:
         """Run it as often as its control says."""
-        control = work.control
-        rounds = self._rounds
-        rounds.append("")
-        asker = _asker(work.bodies[0], control.flag) if control.is_loop else None
         try:
-            for number, body in enumerate(control.turns(partial(self._ask, control.flag))):
-                rounds[-1] = control.said_of(number)
-                for stage in work.bodies[body]:
-                    self._stage(stage, asker, control.flag)
-        except Undecided:
-            # Nobody knows which steps would have run.
-            self.damage.fail(work.accesses)
+            for _ in self._block(work, self._outside, ()):
+                wait_for_first(self._running)
         finally:
-            rounds.pop()
+            # Also behind Ctrl-C: nothing of a block runs once its op is over.
+            for op in self._running:
+                op.exception()
 
     def close(self) -> None:
         """End the run, and free its memory."""
-        if self._word is not None:
-            self._word.close()
+        for each in self._words:
+            each.close()
 
-    def _stage(self, parts: Sequence[Any], asker: Any, flag: Flag | None) -> None:
-        """Run steps that need nothing of each other. If `asker` is among them, it copies the
-        flag."""
-        begun: list[tuple[Any, Op | None]] = []
+    def _block(self, work: Any, around: Said, place: Place) -> Iterator[None]:
+        """The rounds of a block. `around` says which rounds of which blocks it is in."""
+        control = work.control
+        asked = None if control.flag is None else _Asked(control.flag)
+        asker = _asker(work.bodies[0], control.flag) if control.is_loop else None
+        answer = False
+        turns = control.turns(lambda: answer)
         try:
-            for part in parts:
-                if part.nodes[0].device is not None:
-                    begun.append((part, self._enqueue(part, flag if part is asker else None)))
-            for part in parts:
-                node = part.nodes[0]
-                if node.control is not None and node.device is None:
-                    self.block(part.work)
-                elif node.device is None:
-                    self._run_on_host(part, node)
-        finally:
-            # Also behind Ctrl-C: nothing of a block runs once its op is over.
-            for part, op in begun:
-                if op is not None:
-                    self._settle(part, op)
+            for number in count():
+                if asked is not None and (control.is_loop or not number):
+                    answer = yield from self._ask(asked, around, (*place, number))
+                body = next(turns, None)
+                if body is None:
+                    break
+                said = (*around, control.said_of(number))
+                yield from self._round(work.bodies[body], said, (*place, number), asked, asker)
+        except Undecided:
+            # Nobody knows which steps would have run.
+            self.damage.fail(work.accesses)
+        if asked is not None and asked.word is not None:
+            self._idle.append(asked.word)
 
-    def _run_on_host(self, part: Any, node: Node) -> None:
-        call = partial(self._call, part.nodes)
-        error = self._waited(self._push(OpKind.HOST, call, node.pool, node)).exception()
-        if error is not None:
+    def _round(
+        self, body: Any, said: Said, place: Place, asked: _Asked | None, asker: int | None
+    ) -> Iterator[None]:
+        """Run each part once the parts that it needs are over. The part at `asker` copies the
+        flag."""
+        awaited = [len(needed) for needed in body.before]
+        ready = [at for at, number in enumerate(awaited) if not number]
+        begun: dict[int, Iterator[None]] = {}
+        while ready or begun:
+            for at in ready:
+                copied = asked if at == asker else None
+                begun[at] = self._part(body.parts[at], said, (*place, at), copied)
+            over = [at for at, part in begun.items() if next(part, OVER) is OVER]
+            ready = []
+            for at in over:
+                del begun[at]
+                for each in body.behind[at]:
+                    awaited[each] -= 1
+                    if not awaited[each]:
+                        ready.append(each)
+            if not over:
+                yield
+
+    def _part(self, part: Any, said: Said, place: Place, asked: _Asked | None) -> Iterator[None]:
+        node = part.nodes[0]
+        if node.device is not None:
+            return self._on_device(part, said, place, asked)
+        if node.control is not None:
+            return self._block(part.work, said, place)
+        return self._on_host(part, said, place)
+
+    def _on_host(self, part: Any, said: Said, place: Place) -> Iterator[None]:
+        node = part.nodes[0]
+        calls = _Calls(part.nodes, self.damage.copy())
+        op = self._push(OpKind.HOST, calls.run, node.pool, node)
+        yield from self._until_over(op)
+        if calls.failed is not None:
+            failed, cause = calls.failed
+            self._note(cause, said, place, failed.described)
+        error = op.exception()
+        if error is None:
+            self.damage.take(calls.damage, part.accesses)
+        else:
             # The op did not begin, because the engine is closing.
-            self._note(error.cause, node)
+            self._note(error.cause, said, place, node.described)
             self.damage.fail(part.accesses)
 
-    def _call(self, nodes: Sequence[Node]) -> None:
-        """Call host functions, except those that need damaged data."""
-        for node in nodes:
-            accesses = node.hazards
-            if not self.damage.reaches(accesses):
-                try:
-                    node.fn()
-                except BaseException as error:
-                    if is_of_thread(error):
-                        raise
-                    self._note(error, node)
-                else:
-                    self.damage.heal(accesses)
-                    continue
-            self.damage.fail(accesses)
-
-    def _enqueue(self, part: Any, flag: Flag | None) -> Op | None:
-        """Push the nodes of a device, without those that need damaged data; None if all do."""
+    def _on_device(
+        self, part: Any, said: Said, place: Place, asked: _Asked | None
+    ) -> Iterator[None]:
+        """Push the nodes of a device, without those that need damaged data, if any are left."""
         node = part.nodes[0]
-        launch = part.launch
+        launch: Callable[[Stream], None] | None = part.launch
         if self.damage.reaches(part.accesses):
             try:
-                graph = part.intact.of(self.damage)
-            except Exception as error:
-                self._note(error, node)
+                # From here on the damage is that behind the launch.
+                launch = part.intact_launch(self.damage)
+            except Exception as raised:
+                self._note(raised, said, place, node.described)
                 self.damage.fail(part.accesses)
-                return None
-            if graph is None:
-                return None
-            # From here on the damage is that behind the launch.
-            launch = graph.launch
+                return
         else:
             self.damage.heal(part.accesses)
+        if launch is None:
+            return
         copy = None
-        if flag is not None:
-            copy, self._is_copied = self._copying(flag), True
-        return self._push(
+        if asked is not None:
+            copy, asked.is_copied = self._copying(asked), True
+        op = self._push(
             node.kind, launch, node.pool, node, part.accesses, kernel=part.candidates, then=copy
         )
-
-    def _settle(self, part: Any, op: Op) -> None:
-        """Wait for a launch. If it has failed, the segment has failed as a whole."""
-        error = self._waited(op).exception()
+        yield from self._until_over(op)
+        # If it has failed, the segment has failed as a whole.
+        error = op.exception()
         if error is not None:
             # The driver does not say which of several nodes failed, except in its report.
             is_told = isinstance(error.cause, CudaError)
-            said = part.candidates.said_of(error.cause) if is_told else ""
-            self._note(error.cause, part.nodes[0], said)
+            step = part.candidates.said_of(error.cause) if is_told else ""
+            self._note(error.cause, said, place, step or node.described)
             self.damage.fail(part.accesses)
-            self._is_copied = False
+            if asked is not None:
+                asked.is_copied = False
 
-    def _note(self, error: BaseException, node: Node, step: str = "") -> None:
-        if self.error is None:
-            self.error = error
-            step = step or node.described
-            self.said = ", ".join([*self._rounds, step])
+    def _until_over(self, op: Op) -> Iterator[None]:
+        """Yields until `op` is over."""
+        self._running.append(op)
+        while not op.finished:
+            yield
+        self._running.remove(op)
 
-    def _ask(self, flag: Flag) -> bool:
+    def _note(self, error: BaseException, said: Said, place: Place, step: str) -> None:
+        if self.error is None or place < self._place:
+            self.error, self._place, self.said = error, place, ", ".join([*said, step])
+
+    def _ask(self, asked: _Asked, said: Said, place: Place) -> Generator[None, None, bool]:
         """Whether the flag is true now. Raises Undecided if the flag's writer failed."""
-        region = flag.region
-        is_copied, self._is_copied = self._is_copied, False
-        if self.damage.touches(*region):
+        flag = asked.flag
+        is_copied, asked.is_copied = asked.is_copied, False
+        if self.damage.touches(*flag.region):
             raise Undecided
         if flag.device is None:
             return flag.read()
         if not is_copied:
             # A copy of the library: checked mode holds it to nothing, like its other copies.
-            copy = self._copying(flag)
+            copy = self._copying(asked)
             op = self._push(OpKind.DTOH, copy, "compute", None, None, flag.device)
-            error = self._waited(op).exception()
+            yield from self._until_over(op)
+            error = op.exception()
             if error is not None:
-                if self.error is None:
-                    said = ", ".join([*self._rounds, "reading the flag"])
-                    self.error, self.said = error.cause, said
+                self._note(error.cause, said, place, "reading the flag")
                 raise Undecided
-        assert self._word is not None
-        return truth(self._word.ptr, region.end - region.start)
+        assert asked.word is not None
+        return truth(asked.word.ptr, flag.region.end - flag.region.start)
 
-    def _copying(self, flag: Flag) -> Callable[[Stream], None]:
+    def _copying(self, asked: _Asked) -> Callable[[Stream], None]:
         """A function that copies the flag of a device to pinned memory."""
-        if self._word is None:
-            self._word = PinnedBuffer(MOST_BYTES, flag.device)
+        flag = asked.flag
+        if asked.word is None:
+            asked.word = self._idle.pop() if self._idle else self._new_word(flag)
         size = flag.region.end - flag.region.start
-        return partial(_copy, self._word, _Bytes(*flag.region), size)
+        return partial(_copy, asked.word, _Bytes(*flag.region), size)
+
+    def _new_word(self, flag: Flag) -> PinnedBuffer:
+        word = PinnedBuffer(MOST_BYTES, flag.device)
+        self._words.append(word)
+        return word
 
     def _push(
         self,
@@ -229,24 +287,44 @@ class Run:
             is_blocking=node is not None and node.is_blocking,
         )
 
-    def _waited(self, op: Op) -> Op:
-        op._wait_finished(None)
-        return op
+
+class _Calls:
+    """Host functions, which a worker calls one after the other, except those that need damaged
+    data."""
+
+    def __init__(self, nodes: Sequence[Node], damage: Damage) -> None:
+        # The functions of a chain fail one by one, too.
+        self._nodes = [step for node in nodes for step in node.steps or (node,)]
+        # What the functions find, and in the end what they leave.
+        self.damage = damage
+        # The first of them that raised, and what it raised.
+        self.failed: tuple[Node, BaseException] | None = None
+
+    def run(self) -> None:
+        for node in self._nodes:
+            accesses = node.hazards
+            if not self.damage.reaches(accesses):
+                try:
+                    node.fn()
+                except BaseException as error:
+                    if is_of_thread(error):
+                        raise
+                    self.failed = self.failed or (node, error)
+                else:
+                    self.damage.heal(accesses)
+                    continue
+            self.damage.fail(accesses)
 
 
-def _asker(stages: Sequence[Sequence[Any]], flag: Flag | None) -> Any:
-    """The part of a loop's body whose launch can copy the flag for the next round, or None."""
+def _asker(body: Any, flag: Flag | None) -> int | None:
+    """The position of the part of a loop's body whose launch can copy the flag for the next round:
+    the part that changes it last, if that is a launch of its device."""
     if flag is None or flag.device is None:
         return None
-    for stage in reversed(stages):
-        found = [part for part in stage if part.nodes[0].device is flag.device]
-        for part in stage:
-            # A block has flags of its own, for which it takes the word of this one.
-            is_block = part.nodes[0].control is not None and part.nodes[0].device is None
-            if is_block or (part not in found[:1] and _writes(part.accesses, flag.region)):
-                return None
-        if found:
-            return found[0]
+    # Writers of one flag come after each other, so the last of them comes after all others.
+    writers = [at for at, part in enumerate(body.parts) if _writes(part.accesses, flag.region)]
+    if writers and body.parts[writers[-1]].nodes[0].device is flag.device:
+        return writers[-1]
     return None
 
 

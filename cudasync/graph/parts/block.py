@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakMethod
@@ -29,6 +28,19 @@ if TYPE_CHECKING:
     from cudasync.graph.parts.completion_variables import Between
 
 
+class Body:
+    """A program inside of a block: its parts, in an order in which no part needs a later one."""
+
+    def __init__(self, parts: Sequence[Part], before: Sequence[Sequence[int]]) -> None:
+        self.parts = tuple(parts)
+        # For each part, the positions of the parts that it needs, and of those that need it.
+        self.before = before
+        self.behind: list[list[int]] = [[] for _ in parts]
+        for at, needed in enumerate(before):
+            for each in needed:
+                self.behind[each].append(at)
+
+
 @dataclass(frozen=True, eq=False)
 class Work:
     """The work of a launch of a block. A pushed launch has its own reference, so closing is
@@ -36,8 +48,7 @@ class Work:
 
     control: Control
     accesses: Accesses
-    # Each body's stages; the parts of a stage need nothing of each other.
-    bodies: Sequence[Sequence[Sequence[Part]]]
+    bodies: Sequence[Body]
     # The round of a block around it that it was written out for.
     rounds: str
 
@@ -76,7 +87,7 @@ class BlockPart:
 
     is_spread = was_spread = False
 
-    def __init__(self, node: Node, bodies: Sequence[Sequence[Sequence[Part]]]) -> None:
+    def __init__(self, node: Node, bodies: Sequence[Body]) -> None:
         assert node.control is not None
         self.nodes = (node,)
         self.accesses, self.over = followed(node.hazards, node.name)
@@ -113,7 +124,7 @@ class BlockPart:
 
     def raise_if_gone(self) -> None:
         for body in self.work.bodies:
-            for part in chain.from_iterable(body):
+            for part in body.parts:
                 part.raise_if_gone()
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cudasync.driver.graph import GraphExec
     from cudasync.engine import Engine, Op
     from cudasync.engine.general_push import Bind
+    from cudasync.engine.hazards.damage import Damage
     from cudasync.engine.op import Salvage
     from cudasync.graph.executable_reuse import Shelf
     from cudasync.graph.parts.completion_variables import Between
@@ -123,6 +124,11 @@ class DevicePart:
     def launch(self, stream: Stream) -> None:
         """Enqueue the graph on a stream of the caller's."""
         self._or_raise().launch(stream)
+
+    def intact_launch(self, damage: Damage) -> Callable[[Stream], None] | None:
+        """A launch of the nodes that need no damaged data, by `IntactGraphs.of`; None if all do."""
+        graph = self.intact.of(damage)
+        return None if graph is None else graph.launch
 
     def raise_if_gone(self) -> None:
         self._or_raise()

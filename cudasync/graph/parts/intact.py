@@ -16,7 +16,7 @@ from cudasync.engine.hazards.checked import held
 from cudasync.engine.hazards.damage import Damage
 from cudasync.engine.log.node import origins_of
 from cudasync.graph.device_graph import device_graph
-from cudasync.graph.parts.completion_variables import fail, tell
+from cudasync.graph.parts.completion_variables import is_silent, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +43,9 @@ class IntactGraphs:
         name: str,
     ) -> None:
         self._nodes, self._device, self._accesses, self._name = nodes, device, accesses, name
+        # The nodes, with the joined copies of a node one by one.
+        self._steps = [each for node in nodes for each in node.joined or (node,)]
+        self._hazards = [step.hazards for step in self._steps]
         # What a node without writes damages, if it does not run.
         self._over = tuple(over)
         self._kept: dict[tuple[Node, ...], GraphExec] = {}
@@ -55,8 +58,9 @@ class IntactGraphs:
             return None
         damage = Damage.before(origins_of(op))
         tell(damage, op, self._accesses)
+        op.left_out = left_out = self._left_out(damage)
         try:
-            graph = self.of(damage)
+            graph = self._graph_without(left_out)
         except BaseException as error:
             if is_of_thread(error):
                 raise
@@ -82,10 +86,21 @@ class IntactGraphs:
         `damage` then describes the data behind the launch. Each device function is called once
         more, to be captured. Raises whatever it raises.
         """
+        return self._graph_without(self._left_out(damage))
+
+    def _left_out(self, damage: Damage) -> frozenset[int]:
+        """The positions of the steps that need damaged data; `damage` is then that behind all."""
+        left_out = damage.left_out(self._hazards)
+        if any(is_silent(self._hazards[at]) for at in left_out):
+            damage.fail((((), (), ()), (), self._over))
+        return left_out
+
+    def _graph_without(self, left_out: frozenset[int]) -> GraphExec | None:
+        rest = {step for at, step in enumerate(self._steps) if at not in left_out}
         # For each node, what is left of it: a joined copy may be left in part.
         left: dict[Node, tuple[Node, ...]] = {}
         for node in self._nodes:
-            parts = tuple(each for each in node.joined or (node,) if self._is_intact(each, damage))
+            parts = tuple(each for each in node.joined or (node,) if each in rest)
             left[node] = (node,) if node.joined and parts == node.joined else parts
         key = tuple(part for parts in left.values() for part in parts)
         if not key:
@@ -98,15 +113,6 @@ class IntactGraphs:
             # Threads that meet here make one each, and each is good.
             self._kept[key] = found
         return found
-
-    def _is_intact(self, node: Node, damage: Damage) -> bool:
-        """True if `node` needs no damaged data. Note what it does to the data behind it."""
-        accesses = node.hazards
-        if not damage.reaches(accesses):
-            damage.heal(accesses)
-            return True
-        fail(damage, accesses, self._over)
-        return False
 
 
 def edges_among(left: Mapping[Node, Sequence[Node]]) -> list[tuple[Node, ...]]:

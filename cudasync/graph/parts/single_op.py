@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from cudasync.driver import Stream
     from cudasync.engine import Engine, Op
+    from cudasync.engine.hazards.damage import Damage
     from cudasync.graph.node import Node
     from cudasync.graph.parts.completion_variables import Between
     from cudasync.graph.parts.host_parallelism import Times
@@ -79,6 +80,11 @@ class AlonePart:
     def launch(self, stream: Stream) -> None:
         """Enqueue the node on a stream of the caller's."""
         self.nodes[0].fn(stream)
+
+    def intact_launch(self, damage: Damage) -> None:
+        """Nothing: a single node that needs damaged data is left out. `damage` is then that behind
+        it."""
+        damage.fail(self.accesses)
 
     def raise_if_gone(self) -> None:
         """A node by itself has no resources that could be gone."""

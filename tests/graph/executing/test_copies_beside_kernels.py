@@ -79,6 +79,25 @@ def upload(latch, patience_s):
             assert y.numpy().tolist() == [0, 1, 2, 3]
 
 
+def behind_a_function(latch, patience_s):
+    """A kernel runs while a function that another kernel of its device needs is held."""
+    device, gate = latch.device, threading.Event()
+    x, y = (cs.zeros(4, np.int32, device=device) for _ in range(2))
+    with cs.Engine() as engine, cs.use(engine):
+        with cs.graph() as g:
+            cs.engine().push(gate.wait, writes=x)
+            x += 1
+            y += 1
+        with g.instantiate() as executable:
+            try:
+                executable.launch()
+                engine.push(lambda: None, reads=y).wait(patience_s)
+                assert y.numpy().tolist() == [1] * 4
+            finally:
+                gate.set()
+            assert x.numpy().tolist() == [1] * 4
+
+
 def across_devices(latch, patience_s):
     """A device gets a value from another, of which a later kernel is held."""
     first, second = latch.device, cs.Device(1)
@@ -99,6 +118,7 @@ def across_devices(latch, patience_s):
 PROGRAMS = [
     download,
     upload,
+    behind_a_function,
     pytest.param(
         across_devices,
         marks=pytest.mark.skipif(cs.device_count() < 2, reason="no second device"),
@@ -116,6 +136,7 @@ def test_segments_by_device_alone_are_found(program, latch, monkeypatch):
     """The planted bug: a device's nodes share segments wherever their order allows it."""
     nothing = lambda nodes, kinds: dict.fromkeys(nodes, (0, 0))  # noqa: E731
     monkeypatch.setattr(segments, "_around", nothing)
+    monkeypatch.setattr(segments, "_behind_functions", lambda nodes: set())
     with pytest.raises(TimeoutError):
         program(latch, 0.1)
 

@@ -22,22 +22,23 @@ def test_poison_on_devices_is_that_of_eager_work(program, setting):
 
 def everything(self, damage):
     """A planted bug: nodes that need failed data run, too."""
-    return OF(self, type(damage)())
+    return LEFT_OUT(self, type(damage)())
 
 
 def nothing(self, damage):
     """A planted bug: no node runs."""
     for node in self._nodes:
         damage.fail(node.hazards)
+    return frozenset(range(len(self._steps)))
 
 
-OF = IntactGraphs.of
+LEFT_OUT = IntactGraphs._left_out
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("bug", [everything, nothing])
 def test_a_planted_bug_is_found(bug, monkeypatch):
-    monkeypatch.setattr(IntactGraphs, "of", bug)
+    monkeypatch.setattr(IntactGraphs, "_left_out", bug)
 
     def differences(program, setting):
         return graph_differences(program, setting, 2, beside=True, devices_too=True)
@@ -187,6 +188,33 @@ def test_a_segment_without_writes_tells_of_the_node_that_did_not_run(engine):
     executable = g.instantiate()
     engine.push(fail, writes=[a])
     assert isinstance(executable.launch().exception(), cs.OpError)
+
+
+def test_a_node_that_did_not_run_is_told_of_whatever_runs_behind_it(engine):
+    """Neither writes anything that it declares."""
+    a, b, aside = cs.zeros(16, np.int32), cs.zeros(16, np.int32), cs.DeviceBuffer(64)
+    with cs.graph() as g:
+        cs.engine().push(lambda stream: None, reads=[a], device=0)
+        cs.engine().push(lambda s: cs.memset_async(aside, 1, stream=s), reads=[b], device=0)
+    executable = g.instantiate()
+    engine.push(fail, writes=[a])
+    assert isinstance(executable.launch().exception(), cs.OpError)
+    assert not is_poisoned(b)
+    engine.clear_errors()
+
+
+def test_data_that_a_later_node_overwrites_is_intact_again(engine):
+    a, b = cs.zeros(16, np.int32), cs.zeros(16, np.int32)
+    with cs.graph() as g:
+        b += a
+        b[...] = 5
+    executable = g.instantiate(without=("dead", "fusion"))
+    assert len(executable.nodes) == 2
+    engine.push(fail, writes=[a])
+    executable.launch()
+    assert b.numpy().tolist() == [5] * 16
+    assert is_poisoned(a)
+    engine.clear_errors()
 
 
 def test_edges_go_on_through_absent_nodes():

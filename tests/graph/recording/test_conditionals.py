@@ -32,6 +32,51 @@ def flag():
     return cs.array(np.array([3], np.int32))
 
 
+@pytest.fixture
+def awaited(monkeypatch):
+    """For each kernel that sets a condition in a round, how many nodes of the round it comes
+    behind."""
+    found, add_kernel = [], Graph.add_kernel
+
+    def added(graph, launch, after=()):
+        if launch.kernel.name in ("ask", "count_down"):
+            found.append((launch.kernel.name, len(after)))
+        return add_kernel(graph, launch, after)
+
+    monkeypatch.setattr(Graph, "add_kernel", added)
+    return found
+
+
+def update_two(x, y, flag):
+    for _ in range(3):
+        x[...] = x * 2
+        x += 1
+        y[...] = y * 3
+    flag -= 1
+
+
+def test_rounds_are_counted_beside_everything_in_them(x, flag, awaited):
+    y = cs.zeros(4, np.int32)
+    with cs.graph() as g, g.repeat(3):
+        update_two(x, y, flag)
+    with g.instantiate(without=("fusion",)) as executable:
+        executable.launch()
+        assert flag.numpy().tolist() == [0]
+    assert awaited == [("count_down", 0)]
+
+
+def test_a_flag_is_asked_behind_what_changes_it_and_beside_everything_else(x, flag, awaited):
+    y = cs.zeros(4, np.int32)
+    with cs.graph() as g, g.while_loop(flag):
+        update_two(x, y, flag)
+        x += flag
+    with g.instantiate(without=("fusion",)) as executable:
+        executable.launch()
+        assert flag.numpy().tolist() == [0]
+    # The first is before the loop.
+    assert awaited == [("ask", 0), ("ask", 1)]
+
+
 def launched(executable):
     """The driver calls of a launch until its end: graph launches, kernel launches and copies."""
     executable.launch()
@@ -253,6 +298,7 @@ PLANTED = {
     "a loop is asked behind its first round": (device_graph, "_questions", _done_first),
     "one body for the other": (Graph, "add_conditional", _swapped),
     "nothing inside has an order": (device_graph, "reduced", lambda nodes: [() for _ in nodes]),
+    "a flag is asked beside what changes it": (device_graph, "_decides", lambda *_: False),
 }
 
 

@@ -27,7 +27,6 @@ from cudasync.graph.control.execution import Run
 from cudasync.graph.control.flag import Flag
 from cudasync.graph.passes import PASSES, fusion
 from cudasync.graph.passes.liveness import Live, Liveness
-from cudasync.graph.segments import staged
 
 # With conditional nodes of the driver, and with the engine alone; with few rounds written out.
 ways = st.sampled_from([(), ("conditionals",), ("unroll",), ("conditionals", "unroll")])
@@ -124,8 +123,10 @@ def _overwritten(flag, bodies):
     return union.accesses()
 
 
-def _no_doubt(self, flag):
-    return flag.read() and not self.damage.touches(*flag.region)
+def _no_doubt(self, asked, said, place):
+    """The planted bug: a flag that is damaged is false."""
+    yield from ()
+    return asked.flag.read() and not self.damage.touches(*asked.flag.region)
 
 
 def _exits(error):
@@ -228,11 +229,11 @@ def test_a_planted_bug_in_passes_is_found(bug, monkeypatch):
         search()
 
 
-def _asks_too_early(stages, flag):
+def _asks_too_early(body, flag):
     """The planted bug: the first launch of a round copies the flag, whatever comes behind it."""
-    parts = [part for stage in stages for part in stage]
     on_device = flag is not None and flag.device is not None
-    found = [part for part in parts if on_device and part.nodes[0].device is flag.device]
+    parts = enumerate(body.parts)
+    found = [at for at, part in parts if on_device and part.nodes[0].device is flag.device]
     return found[0] if found else None
 
 
@@ -252,10 +253,20 @@ LATE_FLAG = (
 )
 
 
-def _all_at_once(nodes):
-    """The planted bug: no step of a body waits for another."""
-    found = [segment for stage in staged(nodes) for segment in stage]
-    return [found] if found else []
+def _all_at_once(segments):
+    """The planted bug: no part of a body waits for another."""
+    return [() for _ in segments]
+
+
+def _takes_nothing(self, other, accesses):
+    """The planted bug: what functions of the host have done to data is forgotten."""
+
+
+def _takes_all(self, other, accesses):
+    """The planted bug: what functions found damaged counts, whoever has mended it meanwhile."""
+    self._variables |= other._variables
+    for each in other._bytes:
+        self._bytes.add(each)
 
 
 PLANTED = {
@@ -266,7 +277,9 @@ PLANTED = {
     "a block tells nothing of what is inside": (accesses, "decided", _nothing_inside, False),
     "a flag that is wrong is taken for right": (Run, "_ask", _no_doubt, True),
     "a flag is read before it is written": (execution, "_asker", _asks_too_early, False),
-    "a body is one stage": (parts, "staged", _all_at_once, False),
+    "no part waits for another": (parts, "needed", _all_at_once, False),
+    "damage of the host is forgotten": (Damage, "take", _takes_nothing, True),
+    "damage of the host stays": (Damage, "take", _takes_all, True),
     "an exit ends the block": (execution, "is_of_thread", _exits, True),
 }
 
