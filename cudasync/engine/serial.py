@@ -4,7 +4,9 @@ It is the oracle for the asynchronous engine, and the first thing to try when a 
 An op that an op pushes comes after that op, as in the push order. If the outer op waits for the
 inner op, the inner op runs then, unless it needs data that the outer op writes.
 
-One thread at a time has the turn, under a lock: the dispatcher makes no claim to be lock-free.
+One thread at a time has the turn, under a lock: the dispatcher makes no claim to be lock-free. Any
+code may push in the middle of a push, as finalisers do. A thread that has the turn queues such an
+op behind what it runs.
 """
 
 from __future__ import annotations
@@ -51,6 +53,8 @@ class SerialDispatcher:
         self._running: list[Op] = []
         # The thread that began the last running op; only it has the turn until they have run.
         self._runner = 0
+        # The op that is about to run.
+        self._next: Op | None = None
         # By the device's ordinal, and the number of device ops that are in their functions.
         self._streams: dict[tuple[int, int], Stream] = {}
 
@@ -59,8 +63,9 @@ class SerialDispatcher:
 
         An allocation always runs: it has no predecessors, and its push needs the address.
         """
+        is_nested = self._turn.is_held_here()
         with self._turn:
-            if not self._running:
+            if not is_nested:
                 self._end_left(op._engine)
             COMBINER.log.append(op)
             if op.kind is OpKind.ALLOCATE:
@@ -71,7 +76,7 @@ class SerialDispatcher:
                 return
             self._queue.append(op)
             COMBINER.plan(op)
-            if not self._running:
+            if not is_nested:
                 while self._queue:
                     self._run_next()
 
@@ -94,12 +99,15 @@ class SerialDispatcher:
     @contextmanager
     def blocking(self, op: Op) -> Iterator[None]:
         """Around a wait for `op`: if it is still queued behind a running op, it must run now."""
+        is_nested = self._turn.is_held_here()
         with self._turn:
-            if not self._running:
+            if not is_nested:
                 self._end_left(op._engine)
             while not op.finished and op in self._queue:
                 self._run_next()
-            if op in self._running:
+            while self._queue and not is_nested:
+                self._run_next()
+            if not op.finished and (op in self._running or op is self._next):
                 raise DeadlockError(
                     f"op {op.name!r} waits for itself on a serial engine: wait outside the op"
                 )
@@ -107,8 +115,10 @@ class SerialDispatcher:
 
     def end_left(self, engine: Engine) -> None:
         """End or run the ops that Ctrl-C left, unless another thread has the turn."""
+        if self._turn.is_held_here():
+            return
         try:
-            if self._turn.acquire(blocking=False) and not self._running:
+            if self._turn.acquire(blocking=False):
                 self._end_left(engine)
             if self._turn.is_held_here():
                 self._turn.release()
@@ -150,22 +160,38 @@ class SerialDispatcher:
 
     def _run_next(self) -> None:
         """Run the oldest queued op; it stays queued if it depends on a running op."""
-        op = self._queue[0]
+        # A signal handler that waits may run and take queued ops at any point: hence the looks.
+        try:
+            op = self._queue[0]
+        except IndexError:
+            return
         if op.finished:
             # A closed engine has refused it.
-            self._queue.popleft()
+            with suppress(ValueError):
+                self._queue.remove(op)
             return
         for before in nodes.gate_of(op).before:
-            if before in self._running:
+            if before in self._queue:
+                # A nested push came between the entry of `before` in the log and its queueing.
+                self._queue.remove(before)
+                self._queue.appendleft(before)
+                return
+            if before.finished:
+                continue
+            if before._engine._serial is self and not isinstance(before, DataFence):
+                # It runs, or this thread is in the middle of its push.
                 raise DeadlockError(
                     f"op {before.name!r} waits for op {op.name!r}, which can only run after this "
                     f"wait"
                 )
-            # Only an op of another engine can be unfinished here.
-            if not before.finished:
-                waiters.wait_for(before, None, caller_raises=False)
-        self._queue.popleft()
+            waiters.wait_for(before, None, caller_raises=False)
+        try:
+            self._next = op
+            self._queue.remove(op)
+        except ValueError:
+            return
         self._run(op)
+        self._next = None
 
     def _run(self, op: Op) -> None:
         """Run an op that nothing blocks."""

@@ -6,16 +6,19 @@ Such code is a finaliser, a callback of the garbage collector, a signal handler 
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import pytest
 from helpers.concurrency.thread_crew import PATIENCE_S, Crew, engine_of, hasty
 from helpers.repository.subprocesses import assert_runs_clean
 
 import cudasync as cs
+from cudasync.engine import serial
 
 
 @contextmanager
@@ -164,6 +167,95 @@ def test_a_callback_of_an_op_may_push_and_that_is_waited_for():
         while log[-1]:
             engine.push(lambda: None).wait(PATIENCE_S)
         assert log == list(range(50, -1, -1))
+
+
+def pushed_in_the_middle(at, act):
+    """Push on a serial engine; call `act(engine, x)` before instruction `at` of its dispatcher.
+
+    Returns the ops of the program, what has run, and the number of instructions.
+    """
+    dispatcher = serial.__file__
+    x, y, log, passed = cs.Var("x"), cs.Var("y"), [], 0
+    with cs.Engine() as other, cs.Engine("serial") as engine:
+
+        def look(frame, event, _):
+            nonlocal passed
+            if frame.f_code.co_filename != dispatcher:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                passed += 1
+                if passed == at:
+                    sys.settrace(None)
+                    act(engine, x)
+            return look
+
+        ops = []
+        before = other.push(lambda: log.append("before"), writes=[y])
+        sys.settrace(look)
+        try:
+            for name in "abc":
+                ops.append(engine.push(partial(log.append, name), reads=[x, y], writes=[x]))
+                ops[-1].wait(PATIENCE_S)
+        finally:
+            sys.settrace(None)
+        before.wait(PATIENCE_S)
+        engine.waitall(PATIENCE_S)
+    return ops, log, passed
+
+
+def differences_if_pushed_in_the_middle():
+    """What goes wrong if a finaliser pushes, or a handler pushes and waits, at some point."""
+    found, nested, runs = [], [], []
+
+    def push(engine, x):
+        nested.append(engine.push(lambda: runs.append(1), writes=[x]))
+
+    def push_and_wait(engine, x):
+        push(engine, x)
+        with suppress(cs.DeadlockError):
+            nested[0].wait(PATIENCE_S)
+
+    for act in (push, push_and_wait):
+        at = 1
+        while True:
+            nested.clear()
+            runs.clear()
+            try:
+                ops, log, passed = pushed_in_the_middle(at, act)
+            except Exception as error:
+                found.append(f"{act.__name__} at {at}: {error!r}")
+            else:
+                if passed < at:
+                    break
+                if not all(op.finished and op.failure is None for op in ops + nested):
+                    found.append(f"{act.__name__} at {at}: an op failed")
+                if [each for each in log if each != "before"] != list("abc"):
+                    found.append(f"{act.__name__} at {at}: {log}")
+                if runs != [1]:
+                    found.append(f"{act.__name__} at {at}: {len(runs)} runs")
+            at += 1
+    return found
+
+
+@pytest.mark.usefixtures("tracing_ends")
+def test_a_push_at_each_point_of_a_serial_push_comes_behind_it_or_before():
+    assert differences_if_pushed_in_the_middle() == []
+
+
+@pytest.mark.usefixtures("tracing_ends")
+def test_a_nested_serial_push_that_thinks_itself_alone_is_found(monkeypatch):
+    def submit(self, op):
+        with self._turn:
+            self._end_left(op._engine)
+            serial.COMBINER.log.append(op)
+            self._queue.append(op)
+            serial.COMBINER.plan(op)
+            while self._queue:
+                self._run_next()
+
+    monkeypatch.setattr(serial.SerialDispatcher, "submit", submit)
+    assert differences_if_pushed_in_the_middle()
 
 
 SIGNALS = """
