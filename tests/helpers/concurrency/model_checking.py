@@ -45,7 +45,7 @@ class Model:
     # The part of the engine that the model is about.
     block: ClassVar[str] = ""
     # Every order of conflicting accesses is tried, up to this number times the factor of `Length`.
-    # A planted bug is looked for among all of these orders at any length.
+    # A planted bug is looked for at any length: with one preemption, by chance, in all of these.
     most: ClassVar[int] = 40
     # Additional random schedules, which find what no recorded access shows.
     drawn: ClassVar[int] = 15
