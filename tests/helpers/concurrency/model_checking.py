@@ -34,7 +34,8 @@ class Length(Enum):
 
     def of(self, count: int) -> int:
         """Scale a count to this length."""
-        return {Length.SHORT: -(-count // 4), Length.USUAL: count, Length.LONG: 20 * count}[self]
+        short = max(2, -(-count // 8))
+        return {Length.SHORT: short, Length.USUAL: count, Length.LONG: 20 * count}[self]
 
 
 class Model:
