@@ -229,7 +229,7 @@ def check(one, other):
     assert are_equal == (said(one) == said(other))
 
 
-@settings(max_examples=100)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(one=trees, other=trees)
 def test_two_values_are_told_apart_if_and_only_if_they_differ(one, other):
     check(one, other)

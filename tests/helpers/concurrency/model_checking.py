@@ -14,7 +14,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -124,13 +124,16 @@ class Exploration:
     said: str
 
 
-def explored(paths: Sequence[Path], *, length: Length = Length.USUAL) -> Exploration:
-    """Explore all models of these files in one process, which imports the engine once."""
+def explored(
+    paths: Sequence[Path], *, length: Length = Length.USUAL, names: Collection[str] = ()
+) -> Exploration:
+    """Explore models of these files in one process, which imports the engine once: all of them, or
+    those of these names."""
     if importlib.util.find_spec("frontrun") is None:
         return Exploration({}, "no model checker here: pip install 'cudasync[test]'")
     command = [sys.executable, "-m", "frontrun.cli", sys.executable]
     explorer = TESTS / "helpers" / "concurrency" / "model_explorer.py"
-    command += [str(explorer), length.value, *map(str, paths)]
+    command += [str(explorer), length.value, *map(str, paths), *sorted(names)]
     patience_s = PATIENCE_S * (10 if length is Length.LONG else 1)
     with subprocess.Popen(
         command, cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
