@@ -113,7 +113,7 @@ def test_changed_refuses_an_unknown_commit_and_files_beside_it():
 # By recorded time
 
 FOUND = "a::test_a_planted_bug_is_found"
-RECORDED = {"a::t[1]": 9.0, "a::t[2]": 3.0, "a::t[3]": 0.6, "a::u": 30.0, "a::v": 0.6, FOUND: 8.0}
+RECORDED = {"a::t[1]": 9.0, "a::t[2]": 3.0, "a::t[3]": 0.3, "a::u": 30.0, "a::v": 0.3, FOUND: 8.0}
 
 
 def test_long_cases_are_wide_but_the_quickest_of_a_test():
