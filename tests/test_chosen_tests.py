@@ -9,10 +9,14 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from importlib.machinery import SourceFileLoader
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 from helpers.repository import changed_tests, recorded_times
 from helpers.repository.checkout import ROOT
+
+from cudasync import errors
 
 # A small house. `cs.Op` leads through two files that pass names on.
 HOUSE = {
@@ -108,6 +112,12 @@ def test_changed_refuses_an_unknown_commit_and_files_beside_it():
         )
         assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
         assert says in done.stderr
+
+
+def test_the_library_is_not_rewritten_by_pytest():
+    """As the tests are, whose failed assertions show their values."""
+    assert isinstance(errors.__spec__.loader, SourceFileLoader)
+    assert isinstance(__spec__.loader, AssertionRewritingHook)
 
 
 # By recorded time
