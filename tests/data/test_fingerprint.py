@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.repository.checkout import ROOT
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cudasync import data
@@ -229,7 +229,7 @@ def check(one, other):
     assert are_equal == (said(one) == said(other))
 
 
-@settings(max_examples=100)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(one=trees, other=trees)
 def test_two_values_are_told_apart_if_and_only_if_they_differ(one, other):
     check(one, other)
@@ -242,7 +242,7 @@ def test_a_fingerprint_of_an_object_without_its_state_is_found(monkeypatch):
         fingerprint._Digests, "_of_object", lambda self, value, where: self.of(type(value), where)
     )
 
-    @settings(max_examples=300, database=None)
+    @settings(max_examples=300, database=None, phases=[Phase.generate])
     @given(one=trees)
     def search(one):
         check(Scale(one), Scale([one]))

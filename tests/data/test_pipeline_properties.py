@@ -76,7 +76,7 @@ def test_a_sample_that_is_not_copied_is_found(monkeypatch):
 
 
 def search_in_one():
-    @settings(max_examples=300, database=None)
+    @settings(max_examples=300, database=None, phases=[Phase.generate])
     @given(make=pipelines(st.one_of(strategies.STEPS)))
     def search(make):
         both = make()

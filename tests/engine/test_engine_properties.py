@@ -19,6 +19,7 @@ from helpers.engine_programs.fault_programs import (
     faulting_programs,
 )
 from helpers.engine_programs.judge import check, replay_line
+from helpers.engine_programs.program_text import from_text
 from helpers.engine_programs.steps import (
     LENGTH,
     Fetch,
@@ -73,6 +74,8 @@ def test_four_threads_push_in_one_total_order_and_failures_follow_it(program, se
     check(program, setting)
 
 
+# Neither side of the copy is contiguous.
+@example(*from_text("d=0 h=1 t=1: copy h0[2:11:4] d0[2:11:4]"))
 @given(programs(max_steps=10, threads=2), settings())
 def test_no_two_steps_overlap_in_time_where_one_writes_what_the_other_uses(program, setting):
     check(program, setting, trace=True)

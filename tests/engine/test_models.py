@@ -46,11 +46,11 @@ HANDSHAKES = {
 
 
 @cache
-def explore(length: Length) -> dict[Path, Exploration]:
-    """The exploration of each file; two processes share the files of a long one."""
+def explore(length: Length, names: frozenset[str]) -> dict[Path, Exploration]:
+    """The exploration of these models, by file; two processes share the files of a long one."""
     parts = [FILES] if length is Length.SHORT else [[path] for path in FILES]
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(partial(explored, length=length), parts))
+        found = list(pool.map(partial(explored, length=length, names=names), parts))
     return {path: each for part, each in zip(parts, found, strict=True) for path in part}
 
 
@@ -62,9 +62,17 @@ def length_of(request: pytest.FixtureRequest) -> Length:
     return Length.SHORT if is_short else Length.USUAL
 
 
+def names_of_this_run(request: pytest.FixtureRequest) -> frozenset[str]:
+    """The models whose results this run looks at. A plain run has a few of the right ones."""
+    cases = [each for each in request.session.items if each.path == request.path]
+    return frozenset(
+        MODELS[each.callspec.params["key"]][1] for each in cases if hasattr(each, "callspec")
+    )
+
+
 def result(key: str, request: pytest.FixtureRequest) -> Explored:
     path, name, _ = MODELS[key]
-    exploration = explore(length_of(request))[path]
+    exploration = explore(length_of(request), names_of_this_run(request))[path]
     assert name in exploration.results, f"{key} was not explored:\n{exploration.said}"
     found = exploration.results[name]
     request.node.user_properties.append(("explored", f"{path.stem} {found}"))

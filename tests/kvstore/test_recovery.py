@@ -67,10 +67,9 @@ def came_back(path, done, found):
         assert each.endswith((".state", ".journal", ".lock")), "a temporary file is left"
 
 
-def kills(tmp_path_factory, expected):
-    """Kill the program at each of its writes in turn; returns how many there were."""
+def kills(tmp_path_factory, expected, at=0):
+    """Kill the program at each of its writes in turn, from this one on; returns how many it has."""
     found, checkpoints = expected
-    at = 0
     while True:
         path, other = (tmp_path_factory.mktemp(each) for each in ("kept", "other"))
 
@@ -124,7 +123,9 @@ def test_a_change_that_is_made_before_it_is_written_down_is_found(
             plain(self, *late.pop(0))
 
     monkeypatch.setattr(Server, "_note", notes)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError):  # noqa: PT012
+        # At the first push.
+        kills(tmp_path_factory, expected, at=17)
         kills(tmp_path_factory, expected)
 
 
@@ -141,13 +142,17 @@ def test_checkpoints_that_replace_each_other_one_by_one_are_found(
         return found
 
     monkeypatch.setattr(Server, "checkpoint", at_once)
-    with pytest.raises((AssertionError, ValueError)):
+    with pytest.raises((AssertionError, ValueError)):  # noqa: PT012
+        # Between the files of the second checkpoint that goes to the folder.
+        kills(tmp_path_factory, expected, at=62)
         kills(tmp_path_factory, expected)
 
 
 def test_temporary_files_that_nobody_deletes_are_found(tmp_path_factory, expected, monkeypatch):
     monkeypatch.setattr(array_file, "delete_leftovers", lambda path: None)
-    with pytest.raises(AssertionError, match="temporary"):
+    with pytest.raises(AssertionError, match="temporary"):  # noqa: PT012
+        # While the first checkpoint is written.
+        kills(tmp_path_factory, expected, at=23)
         kills(tmp_path_factory, expected)
 
 

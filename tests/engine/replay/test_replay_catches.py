@@ -9,7 +9,9 @@ import pytest
 from helpers.concurrency.interrupt_ground import KERNELS
 from helpers.engine_programs.judge import differences
 from helpers.engine_programs.loops import eager_replay, looping_programs
+from helpers.engine_programs.program_text import from_text
 from helpers.engine_programs.strategies import settings
+from helpers.repository.searches import begins_with_known
 from helpers.repository.subprocesses import run_program
 from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as hypothesis_settings
@@ -102,9 +104,31 @@ BUGS = {
     ],
 }
 
+_MIXES = "mix d0[4:20:3] d0[4:20:3] 6; mix d0[0:17] d0[0:17] 1; "
+_ROUND = f"set d0[1:15] 3; {_MIXES}"
+_SEALED = f"d=2 h=1 t=1: {2 * _ROUND}clearerrors; {_ROUND}{_MIXES}clearerrors; set d0[1:15] 3"
+_TWO = "mix d0[2:11:4] d0[2:11:4] 2; mix d0[9::-3] d0[9::-3] 2; "
+_ALIKE = f"d=1 h=1 t=1: {3 * 'mix d0[1::2] d0[1::2] 1; '}mix d0[1::2] d0[1::2] 6"
+# Loops that are known to show a bug.
+SHOWN_BY = {
+    "no cell": _SEALED,
+    "no look at the end of the log": (
+        f"d=1 h=2 t=1: {3 * _TWO}mix d0[2:11:4] d0[2:11:4] 2; direct h1[4:9] d0[14:19]; "
+        "mix d0[9::-3] d0[9::-3] 2"
+    ),
+    "no seal": _SEALED,
+    "memory is not compared": _ALIKE,
+    "numbers are not compared": _ALIKE,
+}
 
-def search(examples: int) -> list[str]:
+
+def search(bug: str, examples: int) -> list[str]:
     """Run random loops until one of them differs; returns the differences."""
+    if begins_with_known() and bug in SHOWN_BY:
+        program, setting = from_text(SHOWN_BY[bug])
+        found = differs(program, setting)
+        if found:
+            return found
     for chunk in range(examples // CHUNK):
         try:
             found = search_chunk(chunk)
@@ -124,18 +148,22 @@ def search_chunk(chunk: int) -> list[str]:
     @given(looping_programs(fails=True, threads=1 + chunk % 2), settings())
     def look(program, setting) -> None:
         if not found:
-            with eager_replay():
-                found.extend(differences(program, replace(setting, limit=0, replay=1)))
+            found.extend(differs(program, setting))
 
     look()
     return found
+
+
+def differs(program, setting) -> list[str]:
+    with eager_replay():
+        return differences(program, replace(setting, limit=0, replay=1))
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted_bugs_are_found(bug, monkeypatch):
     for owner, attribute, value in BUGS[bug]:
         monkeypatch.setattr(owner, attribute, value)
-    assert search(400)
+    assert search(bug, 400)
 
 
 CHAIN = """

@@ -7,6 +7,7 @@ import pytest
 from helpers.driver.call_counts import counted_calls
 from helpers.engine_programs.steps import Setting
 from helpers.graphs.control_programs import Block, Do, control_differences, control_programs
+from helpers.repository.searches import shown_by
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis.errors import Flaky
@@ -210,9 +211,10 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
         derandomize=True,
         database=None,
         deadline=None,
-        phases=[Phase.generate],
+        phases=[Phase.explicit, Phase.generate],
         report_multiple_bugs=False,
     )
+    @shown_by(program)
     @given(control_programs(names=("d0", "d1", "df")))
     def search(program):
         assert not control_differences(program, Setting(), 1)

@@ -15,6 +15,7 @@ from helpers.graphs.control_programs import (
     is_defined,
     rebound_control_differences,
 )
+from helpers.repository.searches import shown_by
 from hypothesis import Phase, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -177,6 +178,56 @@ PLANTED_IN_PASSES = {
     "fusion takes in what others read": (fusion._Program, "_is_nodes_own", _takes_over),
 }
 
+# A temporary of a loop is read behind it.
+OF_THE_LAST_ROUND = (
+    Block("while", "df", ((Do("make", "t0", Made("d0", "d0", False)), Do("halve", "df")),)),
+    Do("make", "t1", Made("t0", "d0", True)),
+)
+SHOW_BUGS_IN_PASSES = {
+    "all temporaries of a body are its own": OF_THE_LAST_ROUND,
+    "no value is for nodes behind a block": OF_THE_LAST_ROUND,
+    "no value is for a block": (
+        Block(
+            "cond",
+            "df",
+            (
+                (Do("halve", "df"), Do("make", "t0", Made("d0", "d1", False))),
+                (Do("mix", "d0", "t0"),),
+            ),
+        ),
+        Do("halve", "df"),
+    ),
+    "no value is for the next launch": (
+        Block(
+            "cond",
+            "df",
+            (
+                (
+                    Block("while", "df", ((Do("halve", "df"),),)),
+                    Do("make", "t0", Made("d0", "d1", False)),
+                ),
+                (Do("mix", "d0", "t0"),),
+            ),
+        ),
+    ),
+    "fusion takes in what others read": (
+        Block(
+            "while",
+            "df",
+            (
+                (
+                    Do("make", "t0", Made("d0", "d1", False)),
+                    Block("cond", "df", ((Do("make", "t1", Made("d0", "t0", True)),),)),
+                    Do("halve", "df"),
+                    Do("make", "t2", Made("t0", "d0", False)),
+                ),
+            ),
+        ),
+        Do("total", "d1", "t2"),
+        Do("make", "t3", Made("t1", "d1", True)),
+    ),
+}
+
 
 # In its third round, it reads what its second round has made.
 OF_ANOTHER_ROUND = (
@@ -219,6 +270,7 @@ def test_a_planted_bug_in_passes_is_found(bug, monkeypatch):
         report_multiple_bugs=False,
     )
     @example(OF_ANOTHER_ROUND)
+    @shown_by(SHOW_BUGS_IN_PASSES.get(bug, ()))
     @given(control_programs(names=ON_DEVICE, makes=True).filter(is_defined))
     def search(program):
         times = 1 if is_of_rounds else 2
@@ -237,7 +289,7 @@ def _asks_too_early(body, flag):
     return found[0] if found else None
 
 
-# The flag is written on its device before a step of the host, and behind it.
+# The flag is written behind the first launch of a round, in a block that the engine runs.
 LATE_FLAG = (
     Block(
         "while",
@@ -245,8 +297,7 @@ LATE_FLAG = (
         (
             (
                 Do("add", "d0", 1),
-                Block("while", "hf", ((Do("halve", "df"), Do("halve", "hf")),)),
-                Do("halve", "df"),
+                Block("repeat", 1, ((Do("note", "h0"), Do("add", "d0", 1), Do("halve", "df")),)),
             ),
         ),
     ),
@@ -282,6 +333,16 @@ PLANTED = {
     "damage of the host stays": (Damage, "take", _takes_all, True),
     "an exit ends the block": (execution, "is_of_thread", _exits, True),
 }
+COUNTED = Block("while", "df", ((Do("set", "d0", 1), Do("halve", "df")),))
+SHOW_BUGS = {
+    "a loop asks behind its round": (Do("halve", "df"), Do("halve", "df"), COUNTED),
+    "the else branch is never done": (
+        Do("halve", "df"),
+        Block("repeat", 2, ((Block("cond", "df", ((), (Do("set", "d0", 1),))),),)),
+    ),
+    "the else branch is always done": (Block("cond", "df", ((), (Do("halve", "df"),))),),
+    "repeat once": (Block("repeat", 3, ((Do("add", "d0", 1),),)),),
+}
 
 
 @pytest.mark.sampled(3)
@@ -299,6 +360,7 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
         report_multiple_bugs=False,
     )
     @example(LATE_FLAG if not fails else ())
+    @shown_by(SHOW_BUGS.get(bug, ()))
     @given(control_programs(fails=fails))
     def search(program):
         without = ("conditionals", "unroll")

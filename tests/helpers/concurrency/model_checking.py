@@ -14,7 +14,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -34,7 +34,8 @@ class Length(Enum):
 
     def of(self, count: int) -> int:
         """Scale a count to this length."""
-        return {Length.SHORT: -(-count // 4), Length.USUAL: count, Length.LONG: 20 * count}[self]
+        short = max(2, -(-count // 8))
+        return {Length.SHORT: short, Length.USUAL: count, Length.LONG: 20 * count}[self]
 
 
 class Model:
@@ -45,7 +46,7 @@ class Model:
     # The part of the engine that the model is about.
     block: ClassVar[str] = ""
     # Every order of conflicting accesses is tried, up to this number times the factor of `Length`.
-    # A planted bug is looked for among all of these orders at any length.
+    # A planted bug is looked for at any length: with one preemption, by chance, in all of these.
     most: ClassVar[int] = 40
     # Additional random schedules, which find what no recorded access shows.
     drawn: ClassVar[int] = 15
@@ -123,13 +124,16 @@ class Exploration:
     said: str
 
 
-def explored(paths: Sequence[Path], *, length: Length = Length.USUAL) -> Exploration:
-    """Explore all models of these files in one process, which imports the engine once."""
+def explored(
+    paths: Sequence[Path], *, length: Length = Length.USUAL, names: Collection[str] = ()
+) -> Exploration:
+    """Explore models of these files in one process, which imports the engine once: all of them, or
+    those of these names."""
     if importlib.util.find_spec("frontrun") is None:
         return Exploration({}, "no model checker here: pip install 'cudasync[test]'")
     command = [sys.executable, "-m", "frontrun.cli", sys.executable]
     explorer = TESTS / "helpers" / "concurrency" / "model_explorer.py"
-    command += [str(explorer), length.value, *map(str, paths)]
+    command += [str(explorer), length.value, *map(str, paths), *sorted(names)]
     patience_s = PATIENCE_S * (10 if length is Length.LONG else 1)
     with subprocess.Popen(
         command, cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -240,6 +240,55 @@ _BUGS |= {
 }
 FAULTS = tuple(name for name in _BUGS if name not in NAMES + OPERATORS)
 
+_UPDATE = "d=0 h=1 t=1: mix d0[0:24] d0[0:24] 1"
+_TOTAL = "d=1 h=1 t=1: total d0[18:19] d0[0:1]"
+# Programs that are known to show a bug, as `program_text` writes them.
+SHOWN_BY = {
+    "reads are forgotten": "d=1 h=1 t=1: batch { mix d0[12:24] d0[0:12] 2 }; fetch d0[1:13]",
+    "writes are forgotten": (
+        "d=0,0 h=1 t=1: mix d1[0::2] d0[2:14] 9; copy d1[16:17] h0[8:9]; mix h0[5:19] h0[5:19] 4; "
+        "batch { clear d0[4:9]; set d0[0::2] 74 } !2"
+    ),
+    "a view counts as its first element": "d=0 h=1 t=1: exhaust d0[9:17] no; fetch d0[0:17]",
+    "an op runs twice": _UPDATE,
+    "numbers run backwards": "d=1 h=1 t=1: direct h0[0:2] d0[4:6] !1 ~; fail h0[4:12] no no",
+    "a launch forgets what it reads": (
+        "d=1,1 h=1 t=1: fail d0[1:19] no no; add d1[14:20] d0[18:7:-2]"
+    ),
+    "a launch is taken to be behind all streams": _UPDATE,
+    "a new stream is taken to be behind all streams": _UPDATE,
+    "a batch is taken for its first step": (
+        "d=1 h=2 t=1: batch { join h1[11:24:5] h0[11:14] h0[3:12]; note t0 yes }"
+    ),
+    # What is read is a part of what was written.
+    "a batch needs what it writes itself": (
+        "d=0 h=1 t=1: fail h0[0:24] no no; batch { set h0[0:24] 4; mix h0[4:20] h0[4:20] 1 }"
+    ),
+    "a batch is taken for the last one": (
+        "d=0 h=1 t=1: batch { mix d0[0:24] d0[0:24] 3 }; "
+        "batch { mix d0[0:24] d0[0:24] 3; mix d0[0:24] d0[0:24] 5 }"
+    ),
+    "a batch goes on where a step failed": (
+        "d=1 h=1 t=1: batch { note t0 no; fail h0[4:18] no no; note t0 yes }"
+    ),
+    "event waits are dropped": _UPDATE,
+    "readers are dropped": (
+        "streams=5 workers=3 d=0,0 h=1 t=1: hold h0[2:18] 96 !-2 ~; copy d1[16:17] h0[8:9]; "
+        "wait t0; mix h0[5:19] h0[5:19] 4; hold h0[10:18] 44 !-2"
+    ),
+    "writers are dropped": _UPDATE,
+    "poison is dropped": "d=1 h=1 t=1: fail d0[1:19] no no; batch { mix d0[12:24] d0[0:12] 2 }",
+    "an operator forgets what it reads": _TOTAL,
+    "an operator forgets what it writes": ("d=2 h=1 t=1: add d0[0:24] d0[0:24]; read d0[22:24]"),
+    "a step forgets what it writes": _TOTAL,
+    "a short op on the CPU forgets what it reads": (
+        "workers=2 at_once=1 d=1 h=3 t=1: inner h2[11:24:5] h2[5:11] h2[5:11]"
+    ),
+    "a short op on the CPU forgets what it writes": (
+        "d=0 h=3 t=1: hold h2[6:20] 71 !-2; mix h1[23::-1] h2[0:24] 9; total h2[0::2] h2[0::2]"
+    ),
+}
+
 
 def plant(name: str, put: Callable[[object, str, object], None] = setattr) -> None:
     """Plant the bug of this name in the engine."""

@@ -6,6 +6,7 @@ import re
 import struct
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -209,6 +210,7 @@ def _launch(case: Case, words: list[str]) -> None:
             raise ValueError(f"no such word in LAUNCH: {key}")
 
 
-def all_cases() -> list[Case]:
-    """Every program of ptx/isa, by name."""
-    return [load_case(path) for path in sorted(ISA.glob("*.ptx"))]
+@cache
+def all_cases() -> tuple[Case, ...]:
+    """Every program of ptx/isa, by name. Several test files ask while they are collected."""
+    return tuple([load_case(path) for path in sorted(ISA.glob("*.ptx"))])

@@ -26,15 +26,15 @@ from helpers.repository.checkout import ROOT
 
 FILE = ROOT / "tests" / "recorded_times.json"
 # Shorter tests are not recorded: they are most tests.
-_LEAST_S = 0.2
+_LEAST_S = 0.1
 # A case that takes longer is wide, unless it is the quickest of its test.
-_WIDE_S = 0.2
+_WIDE_S = 0.15
 # Nor has a plain run more cases of one test than take this long together; a case without a record
-# counts as a few hundredths of a second and its share of the start. So at most five stay.
-_OF_ONE_S = 0.5
-_SHORT_S = 0.1
+# counts as a few hundredths of a second. So at most five stay.
+_OF_ONE_S = 0.2
+_SHORT_S = 0.04
 # A test whose quickest case takes longer is wide as a whole, unless it plants a bug for a checker.
-_MOST_S = 0.7
+_MOST_S = 0.3
 CHECKERS = re.compile("plant|is_found|are_found|_finds_|catch|is_seen")
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
