@@ -81,11 +81,12 @@ def test_the_search_ends(tmp_path):
     "test",
     [
         "def test_a_property(count):\n    assert count() == 2",
+        "def test_a_fault_is_found_wherever_it_is(count):\n    assert count() == 2",
         "def test_a_planted_bug(count):\n    if count() == 1: raise RuntimeError",
         "def test_a_planted_bug(count, request):\n"
         "    request.addfinalizer(lambda: 1 / (count() - 1))",
     ],
-    ids=["a property", "another error", "an error at the end"],
+    ids=["a property", "a property of a search", "another error", "an error at the end"],
 )
 def test_nothing_else_runs_twice(tmp_path, test):
     status, said = told(tmp_path, test)
