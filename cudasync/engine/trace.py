@@ -52,6 +52,11 @@ class Statistics:
     runs: int
     matched: int
     graphs: int
+    # Launches where another one was expected: of another kernel, shape or line; on other memory;
+    # with other numbers.
+    missed_launches: int
+    missed_memory: int
+    missed_numbers: int
 
 
 class Tally(NamedTuple):
@@ -78,6 +83,9 @@ class Counters:
         "events_created",
         "failed_ops",
         "graphs",
+        "missed_launches",
+        "missed_memory",
+        "missed_numbers",
         "past",
         "runs",
         "shared",
@@ -97,6 +105,9 @@ class Counters:
         # Runs of repeated launches, by their number: launched call by call, and as graphs.
         self.runs = BySize()
         self.graphs = BySize()
+        self.missed_launches = Tickets()
+        self.missed_memory = Tickets()
+        self.missed_numbers = Tickets()
         # Tallies of closed streams.
         self.past: list[Tally] = []
 
@@ -123,6 +134,9 @@ class Counters:
             runs=sum(runs.values()) + sum(graphs.values()),
             matched=sum(n * count for each in (runs, graphs) for n, count in each.items()),
             graphs=sum(graphs.values()),
+            missed_launches=self.missed_launches.taken,
+            missed_memory=self.missed_memory.taken,
+            missed_numbers=self.missed_numbers.taken,
         )
 
 

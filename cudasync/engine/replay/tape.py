@@ -279,6 +279,15 @@ class Tape:
             return
         code, at = frame.f_code, frame.f_lasti
         self._asked += 1
+        expected = self.step
+        if expected.bound is not None:
+            counters = engine._ledger.counters
+            if expected.bound is not bound or expected.code is not code or expected.at != at:
+                counters.missed_launches.next()
+            elif expected.accesses[0] != accesses[0]:
+                counters.missed_memory.next()
+            elif not expected.takes(args):
+                counters.missed_numbers.next()
         if self._known and self._is_known((bound, code, at, accesses[0]), args, engine):
             return
         numbers = self._numbers

@@ -419,6 +419,26 @@ def test_the_counts_of_runs(loop, engine):
     assert after.runs - before.runs == after.graphs - before.graphs == 2
 
 
+def test_the_counts_of_misses(loop, engine):
+    def misses():
+        said = engine.statistics()
+        return said.missed_launches, said.missed_memory, said.missed_numbers
+
+    before = misses()
+    loop()
+    assert misses() == before
+    loop(factor=5)
+    assert misses() == (before[0], before[1], before[2] + 1)
+    whole = loop.x
+    loop.x, loop.wanted = cs.zeros(8, np.int32), np.zeros(8, np.int32)
+    loop()
+    assert misses() == (before[0], before[1] + 1, before[2] + 1)
+    loop.mix[1, 8](whole, loop.y, 2, 8)
+    assert misses() == (before[0] + 1, before[1] + 1, before[2] + 1)
+    engine.waitall(PATIENCE_S)
+    loop.check()
+
+
 def test_a_forked_child_begins_anew():
     assert_runs_clean(
         f"""
