@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.array.allocation import Allocation, DeviceBytes
-from cudasync.array.any_device import anywhere, is_anywhere
 from cudasync.array.array import Array
 from cudasync.array.copies.staging import staging_of
 from cudasync.array.host.memory import CPU, view_of
@@ -101,7 +100,12 @@ def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Ar
     allocation = Allocation(engine(), where, size)
     strides = contiguous_strides(sizes, kind.itemsize)
     made = Array(allocation, allocation.buffer.ptr, sizes, strides, kind)
-    return made if device is not ANY else anywhere(made)
+    if device is ANY:
+        # Imported late, because only recordings need it.
+        from cudasync.array.any_device import anywhere
+
+        made = anywhere(made)
+    return made
 
 
 def zeros(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Array:
@@ -137,6 +141,9 @@ def zeros_like(like: Array) -> Array:
 
 
 def _device_of(like: Array) -> Any:
+    # Only recordings load this.
+    from cudasync.array.any_device import is_anywhere
+
     return ANY if is_anywhere(like) else like.device
 
 
