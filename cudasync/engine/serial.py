@@ -53,8 +53,8 @@ class SerialDispatcher:
         self._running: list[Op] = []
         # The thread that began the last running op; only it has the turn until they have run.
         self._runner = 0
-        # The op that is about to run.
-        self._next: Op | None = None
+        # The ops in the middle of their push, or of leaving the queue, the latest last.
+        self._midway: list[Op] = []
         # By the device's ordinal, and the number of device ops that are in their functions.
         self._streams: dict[tuple[int, int], Stream] = {}
 
@@ -67,14 +67,19 @@ class SerialDispatcher:
         with self._turn:
             if not is_nested:
                 self._end_left(op._engine)
-            COMBINER.log.append(op)
-            if op.kind is OpKind.ALLOCATE:
-                COMBINER.plan(op)
-                if not op.finished:
-                    # Else it was refused.
-                    self._run(op)
-                return
-            self._queue.append(op)
+            depth = len(self._midway)
+            try:
+                self._midway.append(op)
+                COMBINER.log.append(op)
+                if op.kind is OpKind.ALLOCATE:
+                    COMBINER.plan(op)
+                    if not op.finished:
+                        # Else it was refused.
+                        self._run(op)
+                    return
+                self._queue.append(op)
+            finally:
+                del self._midway[depth:]
             COMBINER.plan(op)
             if not is_nested:
                 while self._queue:
@@ -107,7 +112,9 @@ class SerialDispatcher:
                 self._run_next()
             while self._queue and not is_nested:
                 self._run_next()
-            if not op.finished and (op in self._running or op is self._next):
+            if self._is_lost(op):
+                self._end(op, failure=op.failure or left_by_interrupt(op))
+            elif not op.finished and not isinstance(op, DataFence):
                 raise DeadlockError(
                     f"op {op.name!r} waits for itself on a serial engine: wait outside the op"
                 )
@@ -178,20 +185,31 @@ class SerialDispatcher:
                 return
             if before.finished:
                 continue
+            if self._is_lost(before):
+                self._end(before, failure=before.failure or left_by_interrupt(before))
+                continue
             if before._engine._serial is self and not isinstance(before, DataFence):
-                # It runs, or this thread is in the middle of its push.
                 raise DeadlockError(
                     f"op {before.name!r} waits for op {op.name!r}, which can only run after this "
                     f"wait"
                 )
             waiters.wait_for(before, None, caller_raises=False)
+        depth = len(self._midway)
         try:
-            self._next = op
-            self._queue.remove(op)
-        except ValueError:
-            return
-        self._run(op)
-        self._next = None
+            self._midway.append(op)
+            try:
+                self._queue.remove(op)
+            except ValueError:
+                return
+            self._run(op)
+        finally:
+            del self._midway[depth:]
+
+    def _is_lost(self, op: Op) -> bool:
+        """True if Ctrl-C ended the push of `op`, or came before it ran: nobody will run it."""
+        if op.finished or isinstance(op, DataFence) or op._engine._serial is not self:
+            return False
+        return not any(op in ops for ops in (self._queue, self._running, self._midway))
 
     def _run(self, op: Op) -> None:
         """Run an op that nothing blocks."""
