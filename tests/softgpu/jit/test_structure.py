@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from helpers.lowering.assembly import Code, assembly, functions
+from helpers.lowering.kept_code import VARIABLE
 
 from bench.softgpu import kernels
 from cudasync.ptx import parse
@@ -175,7 +176,11 @@ def test_of_loops_in_loops_the_inner_one_counts_and_not_what_is_beside_a_call():
     assert code.stores_to_stack(set(range(len(code.lines)))) == 4
 
 
-def test_llvm_runs_its_passes_once_for_a_kernel_however_often_it_is_loaded_and_launched():
+def test_llvm_runs_its_passes_once_for_a_kernel_however_often_it_is_loaded_and_launched(
+    tmp_path, monkeypatch
+):
+    # No earlier run has kept its code here.
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
     text = kernels.TEXT.read_text().replace("scan", "only_here")
     before = codegen.counts["compiled"]
     first = compile_module(parse(text)).kernels["only_here"].prepare((1024, 1, 1))
