@@ -153,7 +153,8 @@ def test_without_an_ssh_client_the_line_says_so(given, capsys, monkeypatch, tmp_
     script, options = given("elsewhere.invalid")
     monkeypatch.setattr("cudasync.command.mpiexec.find", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "there is no ssh here" in fails(capsys, script, options)
+    said = fails(capsys, script, options)
+    assert "ssh, which starts ranks on other hosts, is not installed: install an ssh" in said
 
 
 def test_where_the_file_names_this_machine_alone_no_rank_opens_a_port(given):
