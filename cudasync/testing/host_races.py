@@ -152,11 +152,8 @@ def _waits(thread: int) -> bool:
 
 def _site(frame: FrameType) -> str:
     """The line that touches the memory, or that called NumPy to do so."""
-    nearest = frame
     while frame.f_code.co_filename.startswith(_NUMPYS) and frame.f_back is not None:
         frame = frame.f_back
-    if frame.f_code.co_filename.startswith(_NUMPYS):
-        frame = nearest
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 

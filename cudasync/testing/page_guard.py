@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from cudasync.engine.hazards.variable import resolve_one
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
@@ -30,7 +32,7 @@ _PAGE: Final = mmap.PAGESIZE
 # <sys/mman.h> and <signal.h> of Linux.
 _PROT_NONE, _PROT_READ_WRITE = 0, 3
 _SA_SIGINFO, _SA_NODEFER = 0x4, 0x40000000
-# Threads that met a guard have seen it opened before so many others were.
+# So many guards are known that were opened last: another thread may have touched them before.
 _REMEMBERED = 100
 # The address is behind three integers and padding, in every 64-bit Linux.
 _AT_ADDRESS: Final = 16
@@ -216,7 +218,7 @@ class Guards:
 
     def close(self, array: np.ndarray[Any, Any]) -> Guard:
         """Guard the bytes of this array, of which `can_guard` is true, and of its gaps."""
-        guard = Guard(*_bounds(array))
+        guard = Guard(*resolve_one(array, "guarded"))
         self._closed.append(guard)
         _allow(guard, _PROT_NONE)
         return guard
@@ -263,15 +265,6 @@ class Guards:
 
 
 _KEPT: list[Guards] = []
-
-
-def _bounds(array: np.ndarray[Any, Any]) -> tuple[int, int]:
-    """The address of the first byte, and the one behind the last, whatever the strides."""
-    begin = end = array.__array_interface__["data"][0]
-    for length, stride in zip(array.shape, array.strides, strict=True):
-        reach = (length - 1) * stride
-        begin, end = min(begin, begin + reach), max(end, end + reach)
-    return begin, end + array.itemsize
 
 
 def _allow(guard: Guard, access: int) -> None:

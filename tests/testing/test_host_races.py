@@ -109,7 +109,7 @@ def test_a_touch_on_another_thread_is_found(engine):
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_who_waits_is_not_told_of(engine, way):
+def test_a_program_that_waits_is_not_told_of(engine, way):
     def program():
         y = np.zeros(N, np.float32)
         way(y).wait()
@@ -259,7 +259,7 @@ def found_and_right(program, *, planted=None):
 
 
 @given(steps)
-def test_what_is_found_is_a_race_and_each_that_must_show_is_found(program):
+def test_findings_are_races_and_include_each_that_must_show(program):
     found, must, may = found_and_right(program)
     assert set(must) <= set(found) <= set(may)
 

@@ -76,7 +76,7 @@ def test_a_touch_beside_the_guarded_bytes_is_not_told(guards, touches):
     assert not touches
 
 
-def test_what_was_opened_is_touched_unnoticed(guards, touches):
+def test_opened_bytes_are_touched_unnoticed(guards, touches):
     with pages_of_their_own():
         array = np.zeros(64, np.uint8)
     guards.open(guards.close(array))

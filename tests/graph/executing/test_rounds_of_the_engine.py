@@ -281,7 +281,7 @@ def late_steps(steps, held, patience_s=PATIENCE_S):
 
 
 @given(STEPS, st.integers(0, 9))
-def test_what_does_not_need_a_held_step_does_not_wait_for_it(steps, held):
+def test_a_step_waits_for_no_held_step_that_it_does_not_need(steps, held):
     assert not late_steps(steps, held)
 
 
