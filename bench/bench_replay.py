@@ -2,9 +2,9 @@
 
 The eager loop is the same code for both engines; only `replay=` differs. `chain`, `independent` and
 `fan` issue bursts, on this thread, without the wait. The programs of bench_dags are issued and
-waited for. `random` launches in an order that never comes again. The driver's enqueuing calls and
-its answers to questions return at once on all sides, so what is measured is Python. Bytecodes of a
-matched launch are counted.
+waited for. Each launch of `numbers` has another number. `random` launches in an order that never
+comes again. The driver's enqueuing calls and its answers to questions return at once on all sides,
+so what is measured is Python. Bytecodes of a matched launch are counted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 from bench_dags import KERNELS, Eager, Graph
 from bench_launch import RAW
 
@@ -45,6 +46,24 @@ MOST_BYTECODES = 125
 # Runs after which a loop is replayed, and in which all is warm.
 WARM = 24
 ANSWERED = ("cuEventQuery", "cuStreamQuery")
+COUNT = """
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry plus(.param .u64 to, .param .u32 by)
+{
+    .reg .b32 %r<4>; .reg .b64 %d<2>;
+    ld.param.u64 %d0, [to];
+    ld.param.u32 %r0, [by];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %d1, %r1, 4;
+    add.u64 %d0, %d0, %d1;
+    ld.global.u32 %r2, [%d0];
+    add.u32 %r3, %r2, %r0;
+    st.global.u32 [%d0], %r3;
+    ret;
+}
+"""
 
 
 def build(session: Session) -> None:
@@ -84,8 +103,78 @@ def build(session: Session) -> None:
         )
         if shape == "chain":
             _count(session, name, replaying, other)
+    _add_numbers(session, engine, replaying, launches, most)
     _add_random(session, engine, replaying, kernel, launches, most)
     _add_programs(session, engine, replaying, most)
+
+
+def _add_numbers(
+    session: Session, engine: cs.Engine, replaying: cs.Engine, launches: int, most: int
+) -> None:
+    """A chain whose launches count. The numbers of a replayed graph are changed before it."""
+    name = "bench_replay.numbers"
+    if not session.wants(name):
+        return
+    kernel = cs.Module.from_ptx(COUNT).kernel("plus")
+    ways = [
+        _Counting(session, words, each, kernel, launches)
+        for words, each in ((EAGER, engine), (REPLAYED, replaying))
+    ]
+    session.add(
+        Case(
+            name=name,
+            contenders=[Contender(way.name, way.bench, way.check) for way in ways],
+            baseline=EAGER,
+            operations=launches,
+            unit="launch",
+            most_loops=most,
+        )
+    )
+
+
+class _Counting:
+    """A burst of launches that add 1, 2, 3 and so on to one array."""
+
+    def __init__(
+        self, session: Session, name: str, engine: cs.Engine, kernel: cs.Kernel, launches: int
+    ) -> None:
+        self.name = name
+        self._engine = engine
+        self._bound = kernel[1, bursts.BLOCK]
+        self._launches = launches
+        with cs.use(engine):
+            self._array = cs.zeros(bursts.BLOCK, "uint32")
+        session.closing.callback(self._close)
+
+    def _close(self) -> None:
+        del self._array
+
+    def _run(self, start: int) -> int:
+        """A burst; returns the number behind its last."""
+        bound, array, end = self._bound, self._array, start + self._launches
+        for number in range(start, end):
+            bound(array, number)
+        return end
+
+    def bench(self, loops: int) -> float:
+        taken, number = [], 0
+        changing = "cuGraphExecKernelNodeSetParams"
+        with cs.use(self._engine), without_driver(*ANSWERED, changing):
+            for warm in range(WARM + loops):
+                start = time.perf_counter()
+                number = self._run(number)
+                if warm >= WARM:
+                    taken.append(time.perf_counter() - start)
+                self._engine.waitall()
+        return statistics.median(taken) * loops
+
+    def check(self) -> int:
+        number = 0
+        with cs.use(self._engine):
+            cs.copy(self._array, np.zeros(bursts.BLOCK, np.uint32))
+            for _ in range(WARM):
+                number = self._run(number)
+            return bursts.checksum_of([self._array.numpy()])
 
 
 def _rig(session: Session, kernel: cs.Kernel, burst: bursts.Burst, engine: cs.Engine) -> Rig:

@@ -35,7 +35,7 @@ from cudasync.array.kernels.launch_accesses import (
     reasoned,
 )
 from cudasync.array.kernels.prepared_launch import PreparedLaunch, prepared
-from cudasync.array.kernels.replayed import GraphPiece, captured
+from cudasync.array.kernels.replayed import captured, piece_of
 from cudasync.driver.arguments.argument_packing import OUT_OF_RANGE, PackerTable, Packing
 from cudasync.driver.interchange.dlpack_export import LENT
 from cudasync.driver.ownership.unpicklable import unpicklable
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from cudasync.driver.kernels.kernel import Shape
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.op import Op
-    from cudasync.engine.replay.sequence import Call, Step
+    from cudasync.engine.replay.sequence import Call, Piece, Step
     from cudasync.ptx.types import Access
 
 
@@ -283,12 +283,13 @@ class BoundKernel:
                 frame.f_lasti == step.at
                 and frame.f_code is step.code
                 and maybe_engine() is tape.engine
-                and step.takes(args)
+                and (taken := step.takes(args))
             ):
                 if len(tape.entries) == tape.length:
                     joined: JoinedLaunch = _new_op(JoinedLaunch)
                     joined._run = tape.run  # type: ignore[assignment]
                     joined._step = step
+                    joined._taken = taken
                     if tape.slots.setdefault(step.index, joined) is joined:
                         following = step.following
                         if following is not None:
@@ -298,7 +299,7 @@ class BoundKernel:
                         return joined  # type: ignore[no-any-return]
                 if _dead or LENT:
                     reap()
-                begun: Op | None = tape.begin(step, frame)
+                begun: Op | None = tape.begin(step, frame, taken)
                 if begun is not None:
                     return begun
         if _dead or LENT:
@@ -342,14 +343,20 @@ class BoundKernel:
         return push_otherwise(engine, launch.on, kernel, accesses, name, priority)
 
     def call_of(
-        self, kernel: Any, args: Sequence[Any], accesses: Accesses, frame: FrameType
+        self,
+        kernel: Any,
+        args: Sequence[Any],
+        accesses: Accesses,
+        frame: FrameType,
+        *,
+        changes: bool,
     ) -> Call | str:
         """See `tape.Replayable`."""
-        return captured(self, kernel, args, accesses, frame)
+        return captured(self, kernel, args, accesses, frame, changes=changes)
 
-    def piece_of(self, steps: Sequence[Step], device: Device) -> GraphPiece:
+    def piece_of(self, steps: Sequence[Step], device: Device) -> Piece:
         """See `tape.Replayable`."""
-        return GraphPiece(steps, device)
+        return piece_of(steps, device)
 
     def touching(self, *, reads: Any = (), writes: Any = ()) -> Touching:
         """The same kernel and shape, with the memory that its pointers from memory lead to.

@@ -25,7 +25,7 @@ from cudasync.driver.arguments.parameter import Encoder
 from cudasync.driver.ownership.unpicklable import unpicklable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     from cudasync.driver.arguments.parameter import Parameter
@@ -204,6 +204,31 @@ class Packing:
             start = self._offsets[position]
             made.buffer[start : start + len(bits)] = bits
         return made
+
+    def written_anew(
+        self, block: Block, arguments: Sequence[Any], changing: Collection[int]
+    ) -> tuple[str, dict[str, Any]]:
+        """An expression for the bytes of `block` with other values of `changing` arguments, which
+        it calls a0, a1 and so on, and the other names in it.
+
+        Their types are those of `arguments`. It raises one of OUT_OF_RANGE for a value that does
+        not fit.
+        """
+        names: dict[str, Any] = {}
+        formats, values = [], []
+        for i, (encoder, start) in enumerate(zip(self._encoders, self._offsets, strict=True)):
+            if i in changing:
+                format_, value_of, encode = encoder.written(arguments[i])
+                names[f"encode{i}"] = encode
+                value = value_of.format(f"a{i}", f"encode{i}")
+            else:
+                size = encoder.parameter.size_bytes
+                format_, value = f"{size}s", f"bits{i}"
+                names[value] = bytes(block.buffer[start : start + size])
+            formats.append(format_)
+            values.append(value)
+        names["pack"] = self._struct(formats).pack
+        return f"pack({', '.join(values)})", names
 
     def is_memory(self, position: int, value: Any) -> bool:
         """True if `value`, which the parameter takes, stands for memory rather than a number."""

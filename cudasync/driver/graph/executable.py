@@ -9,6 +9,7 @@ from cuda.bindings import driver
 
 from cudasync.driver.context import here
 from cudasync.driver.graph.update import update
+from cudasync.driver.graph.work.kernels import Kernel
 from cudasync.driver.ownership.handles import Owned, leave
 from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.driver.result import check, failure
@@ -17,12 +18,14 @@ from cudasync.driver.streams.current_streams import given_device
 from cudasync.driver.streams.stream import Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Self
 
     from cudasync.driver.device import Device, DeviceLike
     from cudasync.driver.graph.graph import Graph
     from cudasync.driver.graph.node import GraphNode
     from cudasync.driver.graph.work import Work
+    from cudasync.driver.kernels.launch import Launch
     from cudasync.driver.streams.event import Event
     from cudasync.driver.streams.stream import StreamLike
 
@@ -140,6 +143,24 @@ class GraphExec:
         params = work.params(self._device)
         check(getattr(driver, work.change)(self._owned.ready(), node.raw, *params), work.change)
         self._keeps = (*self._keeps, work.keeps)
+
+    def follower(self, node: GraphNode, launch: Launch) -> Callable[[], None]:
+        """A function that lets `node`, of this executable's graph, use the arguments that `launch`
+        has when it is called, from the next launch of this executable on.
+
+        The graph must stay open. Raises ValueError for a kernel of another device.
+        (cuGraphExecKernelNodeSetParams)
+        """
+        (params,) = Kernel(launch).params(self._device)
+        owned, raw = self._owned, node.raw
+        self._keeps = (*self._keeps, launch)
+
+        def follow() -> None:
+            code = driver.cuGraphExecKernelNodeSetParams(owned.ready(), raw, params)[0]
+            if code:
+                raise failure(code, "cuGraphExecKernelNodeSetParams")
+
+        return follow
 
     def enable(self, node: GraphNode) -> None:
         """Enable a disabled kernel, copy or fill. (cuGraphNodeSetEnabled)"""

@@ -23,7 +23,7 @@ from cudasync.engine.op_classes import DEVICE_OPS, DeviceOp
 from cudasync.engine.replay.sequence import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
     from cudasync.driver import Event, Stream
@@ -39,7 +39,17 @@ SEALED: Any = object()
 class Run(DeviceOp):
     """The op of a run."""
 
-    __slots__ = ("_began", "_end", "_first", "_pieces", "_slots", "count", "left_out", "sequence")
+    __slots__ = (
+        "_began",
+        "_end",
+        "_first",
+        "_pieces",
+        "_slots",
+        "arguments",
+        "count",
+        "left_out",
+        "sequence",
+    )
 
     def __init__(self, first: Step, frame: FrameType) -> None:
         sequence = first.sequence
@@ -53,6 +63,8 @@ class Run(DeviceOp):
         self._pieces: list[Piece] = []
         # The number of launches, once it is known.
         self.count: int | None = None
+        # The packed arguments of those whose numbers change, once there is a piece.
+        self.arguments: Sequence[bytes] = ()
         # The launches that were not made, since their input had failed: set before `_damage`.
         self.left_out: frozenset[int] = frozenset()
         self._began = perf_counter()
@@ -92,6 +104,8 @@ class Run(DeviceOp):
         if self._pieces:
             return self._pieces[0]
         count = self._seal(slots)
+        if self.sequence.changes:
+            self.arguments = self._given(slots, count)
         piece = offer(self._pieces, self.sequence.piece(self._first, count))
         _, self._reads, self._writes = piece.accesses
         self._kernel = piece.names
@@ -115,6 +129,11 @@ class Run(DeviceOp):
                 return index - first
         return end - first
 
+    def _given(self, slots: dict[int, Any], count: int) -> list[bytes]:
+        """The packed arguments of the launches whose numbers change."""
+        joined = [slots[self._first + at] for at in range(count)]
+        return [each._taken for each in joined if each._step.changes]
+
     def _note_pace(self, count: int) -> None:
         is_whole = self._first + count == self._end
         self.sequence.note(count, perf_counter() - self._began, is_whole=is_whole)
@@ -124,7 +143,7 @@ class Run(DeviceOp):
         piece = self.piece
         counters = self._engine._ledger.counters
         (counters.graphs if piece.is_graph else counters.runs)[len(piece.names)].next()
-        piece.enqueue(stream, event)
+        piece.enqueue(stream, event, self.arguments)
 
 
 DEVICE_OPS.add(Run)
@@ -133,10 +152,12 @@ DEVICE_OPS.add(Run)
 class JoinedLaunch(Op):
     """The op of one launch of a run, as its caller has it. What it says is made on request."""
 
-    __slots__ = ("_run", "_step")
+    __slots__ = ("_run", "_step", "_taken")
 
     _run: Run
     _step: Step
+    # The answer of `Step.takes`.
+    _taken: Any
     kind = OpKind.KERNEL
     priority = 0
 

@@ -8,6 +8,7 @@ that knows graphs makes a piece a graph of the driver; until then it is launched
 from __future__ import annotations
 
 import weakref
+from collections import Counter, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakMethod
@@ -53,10 +54,11 @@ class Call(NamedTuple):
     bound: Any
     code: CodeType
     at: int
-    takes: Callable[[Sequence[Any]], bool]
+    takes: Callable[[Sequence[Any]], Any]
     launch: Launch
     accesses: Accesses
     name: str
+    changes: bool
 
 
 class Step:
@@ -70,11 +72,14 @@ class Step:
     bound: Any
     code: CodeType
     at: int
-    # True if the call's arguments have these regions and numbers.
-    takes: Callable[[Sequence[Any]], bool]
+    # False unless the call's arguments have these regions and numbers. True if they do; for a call
+    # that changes, the arguments as packed bytes.
+    takes: Callable[[Sequence[Any]], Any]
     launch: Launch
     accesses: Accesses
     name: str
+    # True if the numbers are others in each round.
+    changes: bool
     # The place in the unit, and the place behind the last step of its run.
     index: int
     end: int
@@ -98,8 +103,11 @@ class Piece(Protocol):
     is_graph: bool
     known: Known
 
-    def enqueue(self, stream: Stream, event: Event | None = None) -> None:
-        """Enqueue the work, and record the event behind it."""
+    def enqueue(
+        self, stream: Stream, event: Event | None = None, arguments: Sequence[bytes] = ()
+    ) -> None:
+        """Enqueue the work, with the packed arguments of the calls that change, and record the
+        event behind it."""
 
 
 class RepeatedCalls:
@@ -114,12 +122,14 @@ class RepeatedCalls:
         "_places",
         "_shorter",
         "_wanted",
+        "changes",
         "device",
         "engine",
         "is_dropped",
         "late",
         "matched",
         "misses",
+        "numbers_missed",
         "period",
         "slow",
         "steps",
@@ -136,6 +146,10 @@ class RepeatedCalls:
         self.engine = engine
         self.device = device
         self.period = len(calls)
+        # True if some of its calls do.
+        self.changes = any(call.changes for call in calls)
+        # How often a call of the round had another number, by its place.
+        self.numbers_missed: Counter[int] = Counter()
         self.is_dropped = False
         # How many runs in a row were slow or short: see `Tape`.
         self.slow = 0
@@ -215,7 +229,16 @@ class RepeatedCalls:
         """The same rounds, which begin at the step `first`. Blocks as `prepare`, and raises its
         errors."""
         round_ = [*self.steps[first : self.period], *self.steps[:first]]
-        calls = [_call_of(step) for step in round_]
+        return self._of([_call_of(step) for step in round_])
+
+    def with_changing(self, index: int, call: Call) -> RepeatedCalls:
+        """The same rounds with `call` at this place, whose numbers change. Blocks as `prepare`, and
+        raises its errors."""
+        calls = [_call_of(step) for step in self.steps[: self.period]]
+        calls[index % self.period] = call
+        return self._of(calls)
+
+    def _of(self, calls: Sequence[Call]) -> RepeatedCalls:
         made = RepeatedCalls(self.engine, calls, self.device, self._make)
         made.prepare()
         made.total = self.total
@@ -304,6 +327,9 @@ class CallByCall:
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._calls = [step.launch for step in steps]
+        # The places of those whose numbers change, and copies of all with arguments of one run.
+        self.changing = [at for at, step in enumerate(steps) if step.changes]
+        self._idle: deque[tuple[list[Launch], LaunchSequence]] = deque()
         self._hazards = [step.accesses for step in steps]
         union = Union()
         for each in self._hazards:
@@ -312,20 +338,42 @@ class CallByCall:
         self.name = name_of(len(steps))
         self.known = Known()
         self.names: Steps = _Names(step.name for step in steps)
-        self.names.salvage = WeakMethod(self._salvage)
+        self.names.salvage = WeakMethod(self.salvage)
         self._launches = LaunchSequence(self._calls)
 
-    def enqueue(self, stream: Stream, event: Event | None = None) -> None:
-        self._launches.on(self._calls, stream, event)
+    def enqueue(
+        self, stream: Stream, event: Event | None = None, arguments: Sequence[bytes] = ()
+    ) -> None:
+        if not arguments:
+            self._launches.on(self._calls, stream, event)
+            return
+        calls, launches = self._filled(arguments)
+        launches.on(calls, stream, event)
+        # The driver has read the arguments.
+        self._idle.append((calls, launches))
 
-    def _salvage(self, op: Any) -> Callable[..., Any] | None:
+    def _filled(self, arguments: Sequence[bytes]) -> tuple[list[Launch], LaunchSequence]:
+        """Copies of the calls with these arguments, which nobody else has."""
+        try:
+            calls, launches = self._idle.pop()
+        except IndexError:
+            calls = [*self._calls]
+            for at in self.changing:
+                calls[at] = calls[at].aimed(None, {})
+            launches = LaunchSequence(calls)
+        for at, bits in zip(self.changing, arguments, strict=True):
+            calls[at].block.buffer[: len(bits)] = bits
+        return calls, launches
+
+    def salvage(self, op: Any) -> Callable[..., Any] | None:
         """See `Op._salvage`: the launches that need no data that failed before `op`."""
         if op._before is not None:
             # Its plan has no origins: a source has failed since, with its device.
             return None
         damage = Damage.before(origins_of(op))
         op.left_out = left_out = damage.left_out(self._hazards)
-        rest = [each for i, each in enumerate(self._calls) if i not in left_out]
+        calls = self._filled(op.arguments)[0] if op.arguments else self._calls
+        rest = [each for i, each in enumerate(calls) if i not in left_out]
         if not rest:
             op._damage = damage
             return None

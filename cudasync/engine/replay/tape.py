@@ -13,7 +13,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from cudasync.atomic import Roll
 from cudasync.driver.device import ISSUE_FIRST
@@ -39,7 +43,7 @@ from cudasync.engine.replay.sequence import (
 
 if TYPE_CHECKING:
     import weakref
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import FrameType
 
     from cudasync.driver import Device
@@ -54,6 +58,9 @@ LEAST = 32
 # Launches between two searches, and launches that are learnt before a pause.
 SEARCH_EVERY = 16
 WINDOW = 256
+# Behind so many launches without a period, one is searched for whose numbers change: any period of
+# equal numbers would have come by then.
+CHANGING = ROUNDS * MOST_PERIOD
 # Pauses in ticks of 32 issued ops, each longer by the factor.
 FIRST_PAUSE = 16
 LONGER = 4
@@ -73,9 +80,16 @@ class Replayable(Protocol):
     """A bound kernel, as its tape sees it."""
 
     def call_of(
-        self, kernel: Any, args: Sequence[Any], accesses: Accesses, frame: FrameType
+        self,
+        kernel: Any,
+        args: Sequence[Any],
+        accesses: Accesses,
+        frame: FrameType,
+        *,
+        changes: bool,
     ) -> Call | str:
-        """The launch of `kernel` with these arguments, to be made again; or why it cannot be."""
+        """The launch of `kernel` with these arguments, to be made again, with other numbers if it
+        `changes`; or why it cannot be."""
 
     def piece_of(self, steps: Sequence[Step], device: Device) -> Piece:
         """The launches of `steps` as a graph."""
@@ -91,6 +105,7 @@ class Tape:
         "_cycle",
         "_found",
         "_is_behind_wait",
+        "_kinds",
         "_known",
         "_numbers",
         "_pause",
@@ -146,13 +161,15 @@ class Tape:
         self._recent: list[int] = []
         # The places in these where the thread had waited before.
         self._starts: list[int] = []
-        # The numbers of the round that is captured, and its calls so far.
+        # The numbers of the round that is captured, and its calls so far. By kind instead, if
+        # numbers of its calls change.
         self._cycle: list[int] = []
         self._calls: list[Call] = []
+        self._kinds: _Kinds | None = None
 
-    def begin(self, step: Step, frame: FrameType) -> JoinedLaunch | None:
-        """Begin a run with the launch that `step` stands for, at `frame`. None if it must be pushed
-        as ever. A run that this makes complete is issued."""
+    def begin(self, step: Step, frame: FrameType, taken: Any) -> JoinedLaunch | None:
+        """Begin a run with the launch that `step` stands for, at `frame`; it is `taken` with this
+        answer. None if it must be pushed as ever. A run that this makes complete is issued."""
         sequence = step.sequence
         engine = sequence.engine
         if sequence.is_dropped or sequence.slow >= PATIENCE:
@@ -183,7 +200,7 @@ class Tape:
         step = sequence.beginning(step.index)
         run = Run(step, frame)
         op = JoinedLaunch()
-        op._run, op._step = run, step
+        op._run, op._step, op._taken = run, step, taken
         slots: dict[int, Any] = {step.index: op}
         run._slots = slots
         # Until the last store, nobody joins.
@@ -220,9 +237,12 @@ class Tape:
         except Exception:
             # It stays as it is, and works.
             return step
-        self._known = [turned if each is sequence else each for each in self._known]
-        self.sequence = turned
+        self._replace(sequence, turned)
         return turned.steps[0]
+
+    def _replace(self, sequence: RepeatedCalls, other: RepeatedCalls) -> None:
+        self._known = [other if each is sequence else each for each in self._known]
+        self.sequence = other
 
     def complete(self, last: Step) -> None:
         """The run under way has all launches of its sequence, up to `last`: issue it."""
@@ -288,6 +308,7 @@ class Tape:
                 counters.missed_memory.next()
             elif not expected.takes(args):
                 counters.missed_numbers.next()
+                self._let_change(expected, bound.call_of, (kernel, args, accesses, frame))
         if self._known and self._is_known((bound, code, at, accesses[0]), args, engine):
             return
         numbers = self._numbers
@@ -299,15 +320,18 @@ class Tape:
         if has_waited:
             self._starts.append(len(recent))
         recent.append(number)
-        cycle = self._cycle
+        cycle, kinds = self._cycle, self._kinds
         if cycle:
             place = len(self._calls)
+            if kinds is not None:
+                number = kinds.of(key)
             if not place and (number != cycle[0] or has_waited < self._is_behind_wait):
                 # The round begins later. If it does not, it is searched for anew.
                 if len(recent) - self._found > len(cycle):
                     self._learn()
             elif number == cycle[place]:
-                call = bound.call_of(kernel, args, accesses, frame)
+                changes = kinds is not None and number in kinds.changing
+                call = bound.call_of(kernel, args, accesses, frame, changes=changes)
                 if isinstance(call, str):
                     self._rest(f"{site_of(code, at)}: {call}")
                     return
@@ -320,6 +344,10 @@ class Tape:
         if len(recent) % SEARCH_EVERY == 0:
             self._cycle, self._is_behind_wait = _period(recent, self._starts)
             self._found = len(recent)
+            if not self._cycle and self._found >= CHANGING:
+                self._kinds = kinds = _Kinds(numbers)
+                alike = [kinds.each[each] for each in recent]
+                self._cycle, self._is_behind_wait = _period(alike, self._starts)
         if not self._cycle and self._asked >= WINDOW:
             self._rest(self._first_difference())
 
@@ -341,6 +369,23 @@ class Tape:
         self._pause = FIRST_PAUSE
         self._known = [*self._known, sequence][-MOST_KNOWN:]
         self._expect(sequence, sequence.steps[0])
+
+    def _let_change(self, step: Step, call_of: Callable[..., Any], launch: Sequence[Any]) -> None:
+        """A launch had other numbers than `step`. If that comes often, they may change."""
+        sequence = step.sequence
+        if step.changes:
+            # The number has no place in the parameter, or is of another class.
+            return
+        place = step.index % sequence.period
+        sequence.numbers_missed[place] += 1
+        if sequence.numbers_missed[place] != USUAL or sequence.is_dropped:
+            return
+        call = call_of(*launch, changes=True)
+        if isinstance(call, str) or not call.changes:
+            return
+        # On an error it stays as it is, and works.
+        with suppress(Exception):
+            self._replace(sequence, sequence.with_changing(place, call))
 
     def _expect(self, sequence: RepeatedCalls, step: Step) -> None:
         # A run under way is of another sequence, or ended by the launch that was just pushed.
@@ -430,14 +475,34 @@ class Tape:
             return f"{thread}: {self.reason or 'still learning'}"
         where = ", ".join(dict.fromkeys(site_of(each.code, each.at) for each in sequence.steps[:3]))
         graphs = sequence.graphs
+        changing = sum(each.changes for each in sequence.steps[: sequence.period])
+        numbers = f", {changing} of them with other numbers each time" * bool(changing)
         return (
-            f"{thread}: replays {sequence.period} launches from {where}: "
+            f"{thread}: replays {sequence.period} launches from {where}{numbers}: "
             f"{sequence.total} launches so far, with {graphs} graph{'s' * (graphs != 1)}"
         )
 
 
 # Numbers among the arguments of a launch.
-_NUMBERS = frozenset({int, float, bool})
+_NUMBERS = frozenset({int, float, bool, *np.sctypeDict.values()})
+
+
+class _Kinds:
+    """Launches by what stays when numbers change: all but the numbers' values."""
+
+    def __init__(self, numbers: Iterable[Any]) -> None:
+        self._known: dict[Any, int] = {}
+        # The number of the kind for each number of a launch, and the kinds with several.
+        self.each = [self.of(each) for each in numbers]
+        self.changing = {each for each, count in Counter(self.each).items() if count > 1}
+
+    def of(self, key: Any) -> int:
+        """The number of the kind of a launch."""
+        *place, scalars = key
+        kind = *place, *[each.__class__ for each in scalars]
+        return self._known.setdefault(kind, len(self._known))
+
+
 _TAPES: Roll[weakref.ref[Any]] = Roll()
 
 

@@ -18,12 +18,19 @@ _UNIT = 3
 class _Pieces:
     """A sequence, as its run sees it: a piece is its number of launches."""
 
+    changes = True
+
     def note(self, count: int, elapsed_s: float, *, is_whole: bool) -> None:
         assert is_whole is (count == _UNIT)
 
     def piece(self, first: int, count: int) -> Any:
         assert count, "the first launch began the run"
         return SimpleNamespace(accesses=((), (), ()), names=(), name="run", launches=count)
+
+
+def _launch() -> Any:
+    """A launch whose numbers change."""
+    return SimpleNamespace(_taken=b"7", _step=SimpleNamespace(changes=True))
 
 
 class _Joined(Model):
@@ -38,7 +45,7 @@ class _Joined(Model):
         self.run._first, self.run._end = 0, _UNIT
         self.run._began, self.run.count = 0.0, None
         self.run._pieces = []
-        self.slots: dict[int, object] = {0: object()}
+        self.slots: dict[int, object] = {0: _launch()}
         self.run._slots = self.slots
         self.joined = 1
         self.sealed: list[int] = []
@@ -54,14 +61,15 @@ class _Joined(Model):
             self.joined += 1
 
     def join(self, index: int) -> bool:
-        op = object()
+        op = _launch()
         return self.slots.setdefault(index, op) is op
 
     def plan(self) -> None:
-        self.sealed.append(self.run.piece.launches)
+        piece = self.run.piece
+        self.sealed += [piece.launches, len(self.run.arguments)]
 
     def holds(self) -> bool:
-        return self.sealed == [self.joined] * 2
+        return self.sealed == [self.joined] * 4
 
 
 class EveryLaunchIsInTheRunOrNot(_Joined):
@@ -74,7 +82,7 @@ class LaunchesWithoutACell(_Joined):
     def join(self, index: int) -> bool:
         if self.slots.get(index) is SEALED:
             return False
-        self.slots[index] = object()
+        self.slots[index] = _launch()
         return True
 
 
@@ -82,7 +90,7 @@ class LaunchesPlacedByLength(_Joined):
     planted = "take the place by the number of cells: the seal is counted as a launch"
 
     def join(self, index: int) -> bool:
-        op = object()
+        op = _launch()
         return self.slots.setdefault(len(self.slots), op) is op
 
 
@@ -109,6 +117,7 @@ class CellsLetGoFirst(_Planned):
                 return self._pieces[0]
             count = self._seal(self._slots)
             found: Any = self.sequence.piece(0, count)
+            self.arguments = self._given(self._slots, count)
             piece = offer(self._pieces, found)
             self._slots = {}
             return piece

@@ -22,6 +22,8 @@ from cudasync.engine.replay import run, sequence, tape
 _FACTORS = st.integers(1, 3)
 # However busy the machine is, no launch takes longer.
 _HOLD_S = 1e9
+# Launches of the body with other numbers in each round.
+_CHANGING = st.sets(st.integers(0, 5), max_size=2)
 _CHANGES = st.lists(st.tuples(st.integers(0, 60), st.booleans(), st.integers(4, 9)), max_size=3)
 
 
@@ -34,6 +36,14 @@ def _launches(room: Room, threads: int) -> st.SearchStrategy[Push]:
         step("mix", room, False),
     )
     return st.builds(Push, steps, st.integers(0, threads - 1))
+
+
+def _of_round(push: Push, number: int) -> Push:
+    """The same launch with a number of this round."""
+    step = push.step
+    if isinstance(step, Mix):
+        return replace(push, step=replace(step, factor=step.factor + number))
+    return replace(push, step=replace(step, value=number)) if isinstance(step, Set) else push
 
 
 @st.composite
@@ -49,7 +59,12 @@ def looping_programs(draw, fails: bool = False, threads: int = 1) -> Program:
         # Steps in the body of every round, and steps of one round alone.
         for each in draw(st.lists(other, max_size=1)):
             body.insert(draw(st.integers(0, len(body))), each)
-        loop = body * rounds
+        changing = draw(_CHANGING)
+        loop = [
+            _of_round(each, number) if at in changing else each
+            for number in range(rounds)
+            for at, each in enumerate(body)
+        ]
         # A number, or the memory, of one launch of one round.
         for at, changed, factor in draw(_CHANGES):
             at %= len(loop)
@@ -71,6 +86,7 @@ def eager_replay(most: int | None = None) -> Iterator[Counter[str]]:
         (tape, "ROUNDS"): 2,
         (tape, "LEAST"): 2,
         (tape, "SEARCH_EVERY"): 1,
+        (tape, "CHANGING"): 6,
         (tape, "FIRST_PAUSE"): 1,
         (tape, "LONGER"): 1,
         (sequence, "UNIT"): 6,
