@@ -66,12 +66,17 @@ class CopiesStore(KVStore):
             if self._between is not None:
                 self._between.agree([(name, arrays[0]) for name, arrays in given])
                 self._between.add([name for name, _ in given])
+            under_way: list[Work] = []
             for name, (first, *_) in given:
                 made = xp.empty(first.shape, dtype=first.dtype, device=self._home(first))
                 copy(made, first)
                 if self._between is not None:
-                    self._between.comm.broadcast(made)
+                    under_way.append(self._between.comm.broadcast(made))
                 self._stored[name] = made
+            # Before any push: if a push fails on one worker, the communicator is broken there, and
+            # others would wait for these values in vain.
+            for each in under_way:
+                each.wait()
 
     def push(self, key: Any, value: Any, priority: int = 0) -> Work:
         with self._lock:

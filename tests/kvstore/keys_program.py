@@ -23,6 +23,7 @@ def on_cpu(value, key):
 def created(comm, **more):
     store = cs.kvstore.create("dist_sync", timeout=60, **more)
     store.init(KEYS, [on_cpu(0, key) for key in KEYS])
+    assert not store._between.comm._line._due, "init has calls under way"
     return store
 
 
