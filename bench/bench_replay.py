@@ -2,7 +2,8 @@
 
 The eager loop is the same code for both engines; only `replay=` differs. `chain`, `independent` and
 `fan` issue bursts, on this thread, without the wait. The programs of bench_dags are issued and
-waited for. Each launch of `numbers` has another number. `random` launches in an order that never
+waited for. Each launch of `numbers` has another number. `temporaries` are ten operations on arrays,
+whose results the next round binds again. `random` launches in an order that never
 comes again. The driver's enqueuing calls and its answers to questions return at once on all sides,
 so what is measured is Python. Bytecodes of a matched launch are counted.
 """
@@ -104,6 +105,7 @@ def build(session: Session) -> None:
         if shape == "chain":
             _count(session, name, replaying, other)
     _add_numbers(session, engine, replaying, launches, most)
+    _add_temporaries(session, engine, replaying, most)
     _add_random(session, engine, replaying, kernel, launches, most)
     _add_programs(session, engine, replaying, most)
 
@@ -175,6 +177,80 @@ class _Counting:
             for _ in range(WARM):
                 number = self._run(number)
             return bursts.checksum_of([self._array.numpy()])
+
+
+def _add_temporaries(session: Session, engine: cs.Engine, replaying: cs.Engine, most: int) -> None:
+    """Rounds of operators."""
+    name = "bench_replay.temporaries"
+    if not session.wants(name):
+        return
+    ways = [_Operators(words, each) for words, each in ((EAGER, engine), (REPLAYED, replaying))]
+    session.add(
+        Case(
+            name=name,
+            contenders=[Contender(way.name, way.bench, way.check) for way in ways],
+            baseline=EAGER,
+            operations=10 * _Operators.ROUNDS,
+            unit="operation",
+            most_loops=most,
+        )
+    )
+
+
+class _Operators:
+    """Rounds of ten operations on arrays. Each round's names are bound again by the next."""
+
+    # Of a burst; and after so many the loop is replayed.
+    ROUNDS = 4
+    LEARNT = 200
+
+    def __init__(self, name: str, engine: cs.Engine) -> None:
+        self.name = name
+        self._engine = engine
+
+    def _run(self, rounds: int) -> None:
+        one, two = self._one, self._two
+        for _ in range(rounds):
+            a = one * 0.5
+            b = two + a
+            c = b - one
+            d = c * two
+            e = d + b
+            f = e * 0.125
+            g = f - c
+            h = g + a
+            self._sum = self._sum * 0.5
+            self._sum = self._sum + h
+
+    def _begin(self) -> None:
+        self._one, self._two, self._sum = (
+            cs.array(np.full(64, value, np.float32)) for value in (1, 2, 0)
+        )
+
+    def _end(self) -> None:
+        del self._one, self._two, self._sum
+
+    def bench(self, loops: int) -> float:
+        taken = []
+        with cs.use(self._engine):
+            self._begin()
+            self._run(self.LEARNT)
+            with without_driver(*ANSWERED):
+                for _ in range(loops):
+                    start = time.perf_counter()
+                    self._run(self.ROUNDS)
+                    taken.append(time.perf_counter() - start)
+                    self._engine.waitall()
+            self._end()
+        return statistics.median(taken) * loops
+
+    def check(self) -> int:
+        with cs.use(self._engine):
+            self._begin()
+            self._run(2 * self.LEARNT)
+            found = bursts.checksum_of([self._sum.numpy()])
+            self._end()
+            return found
 
 
 def _rig(session: Session, kernel: cs.Kernel, burst: bursts.Burst, engine: cs.Engine) -> Rig:

@@ -10,6 +10,7 @@ import struct
 import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.dtypes.promotion import in_range
@@ -24,7 +25,8 @@ from cudasync.array.expressions.kernel import class_of, constants, launch_shape
 from cudasync.array.expressions.layout import Layout as Axes
 from cudasync.array.expressions.layout import broadcast_strides, collapsed
 from cudasync.array.expressions.tree import Scalar, leaves, name_of
-from cudasync.array.memory.pool import Source
+from cudasync.array.memory.pool import Source, kept_for
+from cudasync.array.replay import numbers_among, piece_of, taker
 from cudasync.driver import Launch
 from cudasync.driver.extensions.declared_accesses import is_checked
 from cudasync.driver.interchange.dlpack_export import LENT
@@ -33,15 +35,22 @@ from cudasync.engine.current import maybe_engine
 from cudasync.engine.device import device_push
 from cudasync.engine.hazards.interval_map import Gapped
 from cudasync.engine.op import OpKind
+from cudasync.engine.replay.sequence import Call
+from cudasync.engine.replay.tape import LOCAL
 from cudasync.graph.node import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
     from cudasync.array.elementwise.layouts import Layout
     from cudasync.array.expressions.tree import Expression
+    from cudasync.driver import Device
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.replay.sequence import Piece
+    from cudasync.engine.replay.sequence import Step as ReplayedStep
 
+_local = LOCAL
 _push = device_push.push
 _dead = DEAD.items
 
@@ -137,10 +146,15 @@ class DevicePlan:
             return new_result(result)
         if self._token is not self._device.context.token:
             return self._renewed(*operands)(operands, frame)
-        block = self._source.take(operands)
+        tape = _local.tape
+        block = self._source.take(operands, tape if tape.is_interested else None)
         made = result_over(block, result, block.region)
+        if tape.step.bound is self and tape.join((*operands, made), frame) is not None:
+            return made
         launch, regions = self._packed(operands, made)
-        op = self._pushed(launch, (regions, (), (made.region,)), frame)
+        op = self._pushed(
+            launch, (regions, (), (made.region,)), frame, operands, made, ref(block.taken)
+        )
         if op.__class__ is Node:
             note(op, self, operands, made, is_new=True)
         return made
@@ -157,13 +171,18 @@ class DevicePlan:
             return None
         if self._token is not self._device.context.token:
             return self._renewed(*operands, target).into(operands, target, frame)
+        tape = _local.tape
+        if tape.step.bound is self:
+            joined = tape.join((*operands, target), frame)
+            if joined is not None:
+                return joined
         launch, regions = self._packed(operands, target)
         region = target.region
         apart = tuple([each for each in regions if each != region])
         if len(apart) < len(regions) or region.__class__ is Gapped:
-            op = self._pushed(launch, (apart, (region,), ()), frame)
+            op = self._pushed(launch, (apart, (region,), ()), frame, operands, target)
         else:
-            op = self._pushed(launch, (apart, (), (region,)), frame)
+            op = self._pushed(launch, (apart, (), (region,)), frame, operands, target)
         if op.__class__ is Node and region.__class__ is not Gapped:
             note(op, self, operands, target, is_new=False)
         return op
@@ -187,7 +206,10 @@ class DevicePlan:
                 self._pack_into, launch.block.buffer, operands, result, self._first
             )
         # Alive until the launch is issued.
-        launch.kept = (operands, result)
+        if _local.tape.is_interested:
+            launch.kept = kept_for((*operands, result))
+        else:
+            launch.kept = (operands, result)
         return launch, regions
 
     def _another(self) -> Launch:
@@ -214,12 +236,61 @@ class DevicePlan:
                 values[at] = value
         return tuple(values)
 
-    def _pushed(self, launch: Launch, regions: Any, frame: FrameType) -> Any:
+    def call_of(
+        self,
+        kernel: Any,
+        args: Sequence[Any],
+        accesses: Accesses,
+        frame: FrameType,
+        *,
+        changes: bool,
+    ) -> Call | str:
+        """See `tape.Replayable`."""
+        launch, _ = self._packed(tuple(args[:-1]), args[-1])
+        answer, names = "", dict[str, Any]()
+        changing: frozenset[int] = frozenset()
+        if changes:
+            changing = numbers_among(args)
+            packing = kernel.packing.leading(self._formats)
+            addresses = packing.unpack_from(launch.block.buffer)
+            names = {f"address{i}": each for i, each in enumerate(addresses)}
+            names["pack"] = packing.pack
+            values = [f"a{i}" if i in changing else f"address{i}" for i in range(len(addresses))]
+            answer = f"pack({', '.join(values)})"
+        takes = taker(args, self.result.kind, changing, answer, names, is_laid_out=True)
+        if takes is None:
+            return "an operand is neither an array of ours nor a number"
+        launch = Launch(kernel, self._shape, launch.block, None)
+        return Call(
+            self, frame.f_code, frame.f_lasti, takes, launch, accesses, self.name, None,
+            bool(changing),
+        )  # fmt: skip
+
+    def piece_of(self, steps: Sequence[ReplayedStep], device: Device) -> Piece:
+        """See `tape.Replayable`."""
+        return piece_of(steps, device)
+
+    def _pushed(
+        self,
+        launch: Launch,
+        regions: Any,
+        frame: FrameType,
+        operands: tuple[Any, ...],
+        result: Any,
+        memory: Callable[[], Any] | None = None,
+    ) -> Any:
+        op: Any
         accesses = (regions, NO_TOKENS, ())
         engine = maybe_engine() or current_engine()
         if engine._is_direct and not self._is_checked:
-            name = self.name
-            return _push(engine, launch.on, accesses, name, self._device, frame, self._kernel_name)
+            op = _push(
+                engine, launch.on, accesses, self.name, self._device, frame, self._kernel_name
+            )
+            tape = _local.tape
+            if tape.is_attentive:
+                args = (*operands, result)
+                tape.pushed(self, self._kernel, args, accesses, engine, frame, memory)
+            return op
         only_read, updated, written = regions
         op = engine._push(
             launch.on,

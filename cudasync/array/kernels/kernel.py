@@ -35,7 +35,8 @@ from cudasync.array.kernels.launch_accesses import (
     reasoned,
 )
 from cudasync.array.kernels.prepared_launch import PreparedLaunch, prepared
-from cudasync.array.kernels.replayed import captured, piece_of
+from cudasync.array.kernels.replayed import captured
+from cudasync.array.replay import piece_of
 from cudasync.driver.arguments.argument_packing import OUT_OF_RANGE, PackerTable, Packing
 from cudasync.driver.interchange.dlpack_export import LENT
 from cudasync.driver.ownership.unpicklable import unpicklable

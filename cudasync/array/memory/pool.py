@@ -11,7 +11,7 @@ and a finaliser may give one back anywhere. The deque itself bounds the idle blo
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 from cudasync.array.allocation import Allocation
@@ -19,9 +19,10 @@ from cudasync.array.memory.free_lists import HANDING_ON, Size, pool_of, size_amo
 from cudasync.array.memory.reuse import instead, is_in_use
 from cudasync.driver.extensions import exploration
 from cudasync.engine import engine
+from cudasync.engine.hazards.interval_map import Region
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from cudasync.driver import Device
     from cudasync.driver.ownership.context_life import Life
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 class Block:
     """Device memory for one array and its views; it goes back when the last of them is gone."""
 
-    __slots__ = ("_home", "_taken", "handed", "ptr", "region")
+    __slots__ = ("_home", "handed", "ptr", "region", "taken")
 
     def __init__(self, taken: Allocation, home: Size) -> None:
-        self._taken = taken
+        self.taken = taken
         self._home = home
         # No part of it is handed out: otherwise it would have been freed.
         self.handed = taken.handed
@@ -51,23 +52,34 @@ class Block:
 
     @property
     def device(self) -> Device:
-        return self._taken.device
+        return self.taken.device
 
     @property
     def only_device(self) -> Device | None:
-        return self._taken.only_device
+        return self.taken.only_device
 
     @property
     def is_open_to_peers(self) -> bool:
-        return self._taken.is_open_to_peers
+        return self.taken.is_open_to_peers
 
     @property
     def life(self) -> Life | None:
-        return self._taken.life
+        return self.taken.life
 
     @property
     def dlpack_device(self) -> tuple[int, int]:
-        return self._taken.dlpack_device
+        return self.taken.dlpack_device
+
+
+class Rounds(Protocol):
+    """The rounds of a loop, whose launches take memory one after the other."""
+
+    def wanted(self, ahead: int = 0) -> Callable[[], Allocation | None] | None:
+        """The memory that the next launch had in earlier rounds, or the one so far `ahead`; None if
+        it had none."""
+
+    def reserved(self) -> Container[Any]:
+        """Weak references to the memory of all launches of a round."""
 
 
 class Source:
@@ -83,26 +95,37 @@ class Source:
         # The last two blocks, as weak references: memory that was freed is not kept by them.
         self._before: deque[Callable[[], Allocation | None]] = deque((_none, _none), 2)
 
-    def take(self, inputs: Sequence[Any] = ()) -> Block:
+    def take(
+        self, inputs: Sequence[Any] = (), rounds: Rounds | None = None, ahead: int = 0
+    ) -> Block:
         """An uninitialised block for the result of an op with these operands.
 
         No driver call, if one is idle that makes the op wait for nothing: see `reuse`. Never waits,
-        unless memory is exhausted: see `Allocation`.
+        unless memory is exhausted: see `Allocation`. In a loop that is replayed, or may soon be,
+        `rounds` says which block it had in earlier rounds: there the same memory is worth more than
+        an op's wait. So many launches lie `ahead` of the one that writes it.
         """
         home = self._sizes.get(self._size_bytes)
         if home is None:
             home = size_among(self._pool, self._size_bytes)
         idle, before = home.idle, self._before
-        # So a loop takes the same memory in each turn, or in every other one. Explored runs begin
-        # alike: they know of no earlier run.
-        taken = None if exploration.is_under_way else before[0]()
         try:
-            if taken is not None and taken in idle:
-                idle.remove(taken)
+            if rounds is not None and (wanted := rounds.wanted(ahead)) is not None:
+                taken = wanted()
+                if taken is not None and taken in idle:
+                    idle.remove(taken)
+                else:
+                    taken = _apart(idle, rounds.reserved())
             else:
-                taken = idle.pop()
-            if is_in_use(taken.region):
-                taken = instead(home, taken, inputs)
+                # So a loop takes the same memory in each turn, or in every other one. Explored runs
+                # begin alike: they know of no earlier run.
+                taken = None if exploration.is_under_way else before[0]()
+                if taken is not None and taken in idle:
+                    idle.remove(taken)
+                else:
+                    taken = idle.pop()
+                if is_in_use(taken.region):
+                    taken = instead(home, taken, inputs)
         except (IndexError, ValueError):
             # There is none, or another thread was quicker.
             taken = None
@@ -115,5 +138,50 @@ class Source:
         return Block(taken, home)
 
 
+def kept_for(values: Sequence[Any]) -> Sequence[Any]:
+    """The arguments that a launch must keep alive until it is issued: those outside of the pool.
+
+    A block goes back to the pool when its array dies, and its next user is ordered behind the
+    launch, whether that is issued or not. A loop then finds the same blocks idle in each round.
+    """
+    return [each for each in values if getattr(each, "_allocation", None).__class__ is not Block]
+
+
+def _apart(idle: deque[Allocation], reserved: Container[Any]) -> Allocation | None:
+    """An idle block that is not reserved for a later launch of the round; None if there is none.
+    ValueError: another thread was quicker."""
+    for each in idle.copy():
+        if ref(each) not in reserved:
+            idle.remove(each)
+            return each
+    return None
+
+
 def _none() -> None:
     """The block before the first one."""
+
+
+class Scratch:
+    """Memory between two steps of one plan; it returns to the pool after the launch."""
+
+    __slots__ = ("_allocation", "ptr", "region")
+
+    def __init__(self, block: Block, size_bytes: int) -> None:
+        # By the name that arrays have for their memory.
+        self._allocation: Any = block
+        self.ptr = block.ptr
+        self.region = Region(self.ptr, self.ptr + size_bytes)
+
+
+class Scratches:
+    """The source of scratch of one size."""
+
+    __slots__ = ("_size_bytes", "_source")
+
+    def __init__(self, device: Device, size_bytes: int) -> None:
+        self._source = Source(device, size_bytes)
+        self._size_bytes = size_bytes
+
+    def take(self, inputs: Sequence[Any] = (), rounds: Rounds | None = None) -> Scratch:
+        """Uninitialised scratch for a step that reads these arrays: see `Source.take`."""
+        return Scratch(self._source.take(inputs, rounds), self._size_bytes)

@@ -18,6 +18,7 @@ from cudasync.array.products.kernel_choice import chosen, library_call
 from cudasync.array.steps.compilation import kernel_of
 from cudasync.array.steps.step import Step
 from cudasync.driver.interchange.dlpack_export import LENT
+from cudasync.engine.replay.tape import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +110,7 @@ class DevicePlan:
             return made
         if self._token is not self._device.context.token:
             return self._renewed(*operands)(operands, frame)
-        made = result_over(self._source.take(operands), self.result)
+        made = result_over(self._source.take(operands, rounds()), self.result)
         self._step(operands, made, frame, is_new=True)
         return made
 

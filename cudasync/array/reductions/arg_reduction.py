@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cudasync.array.memory.pool import Scratches
 from cudasync.array.reductions.kernel import (
     Job,
     among_lanes,
@@ -24,8 +25,9 @@ from cudasync.array.reductions.stage_launch import numbers_of, step_for
 from cudasync.array.reductions.stages import BLOCK, WARP
 from cudasync.array.reductions.table import REDUCTIONS
 from cudasync.array.steps.compilation import kernel_of
-from cudasync.array.steps.step import Scratches, Step
+from cudasync.array.steps.step import Step
 from cudasync.array.steps.together import pushed_together
+from cudasync.engine.replay.tape import rounds
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -66,13 +68,15 @@ class Finding:
             numbers=numbers_of(stage),
         )
 
-    def __call__(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
+    def __call__(
+        self, operands: tuple[Any, ...], target: Any, frame: FrameType, *, is_new: bool
+    ) -> None:
         """Push both launches."""
         first, last, scratches = self._best, self._place, self._scratches
         if not pushed_together(first, operands, scratches, last, target, frame, again=operands):
-            best = scratches.take(operands)
-            first(operands, best, frame)
-            last((*operands, best), target, frame)
+            best = scratches.take(operands, rounds())
+            first(operands, best, frame, is_new=True)
+            last((*operands, best), target, frame, is_new=is_new)
 
 
 def source(job: Job, kind: StageClass) -> str:

@@ -13,16 +13,16 @@ from cudasync.array.elementwise.layouts import of_now, raise_if_over
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.results import new_result, result_over
 from cudasync.array.expressions.layout import MOST_SHORT, broadcast_strides
-from cudasync.array.memory.pool import Source
+from cudasync.array.memory.pool import Scratches, Source
 from cudasync.array.reductions.arg_reduction import Finding, is_found
 from cudasync.array.reductions.kernel import Job, state_bytes
 from cudasync.array.reductions.recorded import note
 from cudasync.array.reductions.stage_launch import Stepped, step_for
 from cudasync.array.reductions.stages import axes_of, stages_of
-from cudasync.array.steps.step import Scratches
 from cudasync.array.steps.together import pushed_together
 from cudasync.driver.interchange.dlpack_export import LENT
 from cudasync.engine.current import engine as current_engine
+from cudasync.engine.replay.tape import rounds
 from cudasync.graph.node import Node
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ class DevicePlan:
             return made
         if self._token is not self._device.context.token:
             return self._renewed(*operands)(operands, frame)
-        made = result_over(self._source.take(operands), result)
+        ahead = len(self._rest) if self._finding is None else 1
+        made = result_over(self._source.take(operands, rounds(), ahead), result)
         self._staged(operands, made, frame, is_new=True)
         return made
 
@@ -161,7 +162,7 @@ class DevicePlan:
         self, operands: tuple[Any, ...], target: Any, frame: FrameType, *, is_new: bool
     ) -> None:
         if self._finding is not None and current_engine().mode != "recording":
-            self._finding(operands, target, frame)
+            self._finding(operands, target, frame, is_new=is_new)
             return
         if self._first is None:
             self._make_steps()
@@ -171,7 +172,7 @@ class DevicePlan:
             if pushed_together(first[0], operands, scratches, last, target, frame):
                 return
         for scratches, following in rest:
-            left = scratches.take(operands)
+            left = scratches.take(operands, rounds())
             self._pushed(first, operands, left, frame, is_new=True)
             operands, first = (left,), following
         self._pushed(first, operands, target, frame, is_new=is_new)
@@ -180,6 +181,6 @@ class DevicePlan:
         self, first: Any, operands: tuple[Any, ...], target: Any, frame: FrameType, *, is_new: bool
     ) -> None:
         step, job, stage = first
-        op = step(operands, target, frame)
+        op = step(operands, target, frame, is_new=is_new)
         if op.__class__ is Node:
             note(op, self, Stepped(step, job, stage), operands, target, is_new=is_new)

@@ -22,9 +22,9 @@ from cudasync.array.elementwise.recorded import (
 from cudasync.array.expressions.c_types import C_TYPES
 from cudasync.array.expressions.layout import broadcast_strides
 from cudasync.array.expressions.tree import Index, Scalar, leaves, substitute
+from cudasync.array.memory.pool import Scratch
 from cudasync.array.reductions.stage_launch import Stepped, step_for
 from cudasync.array.reductions.stages import alike, axes_of
-from cudasync.array.steps.step import Scratch
 
 if TYPE_CHECKING:
     import weakref

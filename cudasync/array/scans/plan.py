@@ -15,11 +15,12 @@ from cudasync.array.elementwise.layouts import of_now, raise_if_over
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.results import new_result, result_over
 from cudasync.array.expressions.layout import MOST_SHORT, Layout, collapsed
-from cudasync.array.memory.pool import Source
+from cudasync.array.memory.pool import Scratches, Source
 from cudasync.array.scans.kernel import Pass, kernel_name, source
 from cudasync.array.steps.compilation import kernel_of
-from cudasync.array.steps.step import Scratches, Step
+from cudasync.array.steps.step import Step
 from cudasync.driver.interchange.dlpack_export import LENT
+from cudasync.engine.replay.tape import rounds
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -164,7 +165,7 @@ class DevicePlan:
             return made
         if self._token is not self._device.context.token:
             return self._renewed(*operands)(operands, frame)
-        made = result_over(self._source.take(operands), result)
+        made = result_over(self._source.take(operands, rounds(), len(self._steps) - 1), result)
         self._scanned(operands, made, frame, is_new=True)
         return made
 
@@ -192,7 +193,7 @@ class DevicePlan:
         deep = len(self._steps) // 2
         for step, scratches in self._steps[:deep]:
             assert scratches is not None
-            totals = scratches.take((left[-1],))
+            totals = scratches.take((left[-1],), rounds())
             step((left[-1],), totals, frame, is_new=True)
             left.append(totals)
         carry: tuple[Any, ...] = ()
@@ -201,6 +202,6 @@ class DevicePlan:
             # Totals are scanned into memory of their own: other threads of the pass may yet read
             # the totals.
             scratches = self._steps[deep - at - 1][1] if at < deep else None
-            target = made if scratches is None else scratches.take((of, *carry))
+            target = made if scratches is None else scratches.take((of, *carry), rounds())
             step((of, *carry), target, frame, is_new=is_new or target is not made)
             carry = (target,)

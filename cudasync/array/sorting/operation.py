@@ -12,10 +12,11 @@ from cudasync.array.elementwise.layouts import contiguous, raise_if_over
 from cudasync.array.elementwise.results import new_result
 from cudasync.array.host.memory import CPU
 from cudasync.array.memory.limits import check_size
+from cudasync.array.memory.pool import Scratches
 from cudasync.array.sorting.kernel import RUN, Pass, entry_bytes, kernel_name, source
 from cudasync.array.steps.compilation import kernel_of
 from cudasync.array.steps.on_host import computed
-from cudasync.array.steps.step import Scratches, Step
+from cudasync.array.steps.step import Step
 from cudasync.array.steps.step_cache import Known
 
 if TYPE_CHECKING:

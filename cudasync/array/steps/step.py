@@ -8,54 +8,33 @@ from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from cudasync.array.elementwise.accesses import NO_TOKENS
 from cudasync.array.elementwise.packers import packer
-from cudasync.array.memory.pool import Source
+from cudasync.array.memory.pool import Scratch, kept_for
+from cudasync.array.replay import piece_of, taker
 from cudasync.array.steps.recorded import note
 from cudasync.driver import Launch
 from cudasync.driver.extensions.declared_accesses import is_checked
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import device_push
-from cudasync.engine.hazards.interval_map import Region
 from cudasync.engine.op import OpKind
+from cudasync.engine.replay.sequence import Call
+from cudasync.engine.replay.tape import LOCAL
 from cudasync.graph.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-    from cudasync.array.memory.pool import Block
     from cudasync.driver import Device, Kernel
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.replay.sequence import Piece
+    from cudasync.engine.replay.sequence import Step as ReplayedStep
 
+_local = LOCAL
 _push = device_push.push
-
-
-class Scratch:
-    """Memory between two steps of one plan; it returns to the pool after the launch."""
-
-    __slots__ = ("_allocation", "ptr", "region")
-
-    def __init__(self, block: Block, size_bytes: int) -> None:
-        # By the name that arrays have for their memory.
-        self._allocation: Any = block
-        self.ptr = block.ptr
-        self.region = Region(self.ptr, self.ptr + size_bytes)
-
-
-class Scratches:
-    """The source of scratch of one size."""
-
-    __slots__ = ("_size_bytes", "_source")
-
-    def __init__(self, device: Device, size_bytes: int) -> None:
-        self._source = Source(device, size_bytes)
-        self._size_bytes = size_bytes
-
-    def take(self, inputs: Sequence[Any] = ()) -> Scratch:
-        """Uninitialised scratch for a step that reads these arrays. Never waits, unless memory is
-        exhausted."""
-        return Scratch(self._source.take(inputs), self._size_bytes)
 
 
 class Step:
@@ -110,9 +89,15 @@ class Step:
 
         The result `is_new` if only the caller has an array on its memory.
         """
+        tape = _local.tape
+        if tape.step.bound is self:
+            joined = tape.join((*operands, result), frame)
+            if joined is not None:
+                return joined
+        op: Any
         launch, read = self._packed(operands, result)
         # Alive until the launch is issued.
-        launch.kept = (operands, result)
+        launch.kept = kept_for((*operands, result)) if tape.is_interested else (operands, result)
         written: tuple[Any, ...] = (result.region,)
         updated: tuple[Any, ...] = ()
         if self.updates:
@@ -121,10 +106,14 @@ class Step:
         engine = current_engine()
         kernel = self._kernel.name
         if engine._is_direct and not self._is_checked:
-            name = self.name
-            return _push(engine, launch.on, accesses, name, self.device, frame, kernel)
+            op = _push(engine, launch.on, accesses, self.name, self.device, frame, kernel)
+            if tape.is_attentive:
+                memory = ref(result._allocation.taken) if is_new else None
+                args = (*operands, result)
+                tape.pushed(self, self._kernel, args, accesses, engine, frame, memory)
+            return op
         # In a recording this is a node.
-        op: Any = engine._push(
+        op = engine._push(
             launch.on,
             OpKind.KERNEL,
             reads=(*read, *updated),
@@ -137,6 +126,29 @@ class Step:
         if op.__class__ is Node:
             note(op, self, operands, result, is_new=is_new)
         return op
+
+    def call_of(
+        self,
+        kernel: Any,
+        args: Sequence[Any],
+        accesses: Accesses,
+        frame: FrameType,
+        *,
+        changes: bool,
+    ) -> Call | str:
+        """See `tape.Replayable`. Its numbers never change."""
+        *operands, result = args
+        kind = type(result) if result.__class__ is not Scratch else type(args[0])
+        takes = taker(args, kind, is_laid_out=True)
+        if takes is None:
+            return "an operand is no array of ours"
+        launch = Launch(kernel, self._shape, self._packed(tuple(operands), result)[0].block, None)
+        place = frame.f_code, frame.f_lasti
+        return Call(self, *place, takes, launch, accesses, self.name, None, changes=False)
+
+    def piece_of(self, steps: Sequence[ReplayedStep], device: Device) -> Piece:
+        """See `tape.Replayable`."""
+        return piece_of(steps, device)
 
     def on_device(self, device: Device) -> Step:
         """The same step by a kernel of another device. Raises whatever loading the kernel

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 from cudasync.array.elementwise.accesses import NO_TOKENS
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import device_push
+from cudasync.engine.replay.tape import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from cudasync.array.steps.step import Scratches, Step
+    from cudasync.array.memory.pool import Scratches
+    from cudasync.array.steps.step import Step
     from cudasync.driver import Event, Stream
 
 _push = device_push.push
+_local = LOCAL
 
 
 def pushed_together(
@@ -38,6 +41,9 @@ def pushed_together(
     steps must be pushed one by one."""
     engine = current_engine()
     if not engine._is_direct or first._is_checked or last._is_checked:
+        return False
+    if engine._replays and _local.tape.is_interested:
+        # A run is made of single launches.
         return False
     between = scratches.take(operands)
     one, read = first._packed(operands, between)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.engine.hazards.predecessors import predecessors
 from cudasync.engine.op import OpKind
-from cudasync.engine.op_classes import DeviceOp
+from cudasync.engine.op_classes import DEVICE_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cudasync.engine.device.timeline import Point, Timeline
     from cudasync.engine.log.histories import Found
     from cudasync.engine.op import Op
+    from cudasync.engine.op_classes import DeviceOp
 
     # The stream; the predecessors; the sources, which may poison the op.
     Chosen: TypeAlias = tuple[Timeline | None, tuple[Op, ...], tuple[Op, ...]]
@@ -44,7 +45,7 @@ def choose(op: DeviceOp, streams: DeviceStreams, group: StreamGroup, found: Foun
     youngest = 0
     is_simple = True
     for each in before:
-        if each.__class__ is not DeviceOp:
+        if each.__class__ not in DEVICE_OPS:
             return None
         point = each._point
         if point is None:

@@ -58,6 +58,9 @@ class Call(NamedTuple):
     launch: Launch
     accesses: Accesses
     name: str
+    # Where its result lies, if the call takes memory of the pool for it; called, since the memory
+    # may be gone.
+    memory: Callable[[], Any] | None
     changes: bool
 
 
@@ -78,6 +81,7 @@ class Step:
     launch: Launch
     accesses: Accesses
     name: str
+    memory: Callable[[], Any] | None
     # True if the numbers are others in each round.
     changes: bool
     # The place in the unit, and the place behind the last step of its run.
@@ -126,6 +130,7 @@ class RepeatedCalls:
         "device",
         "engine",
         "is_dropped",
+        "is_timely",
         "late",
         "matched",
         "misses",
@@ -158,6 +163,8 @@ class RepeatedCalls:
         self.total = self.matched = self.misses = 0
         # How often a wait came in the middle of a round.
         self.late = 0
+        # True if one came before the round. Then the round begins well, even if it is several.
+        self.is_timely = False
         # What a launch took the program in the last two runs. One of them may have been suspended.
         self._paces_s = (0.0, 0.0)
         self._make = make
@@ -174,6 +181,10 @@ class RepeatedCalls:
             for step in reversed(self.steps[: self.period])
         }
         noted(_EVERY, self)
+        # A reset of the device ends it.
+        life = calls[0].launch.module.token
+        if life is not None:
+            life.refusing.append(weakref.ref(self))
 
     def _run(self, first: int, calls: Sequence[Call]) -> list[Step]:
         """The steps of a run of these calls, from the place `first` of the unit on."""
@@ -277,6 +288,10 @@ class RepeatedCalls:
     def graphs(self) -> int:
         """How many of its pieces are graphs."""
         return sum(each.is_graph for each in list(self._pieces.values()))
+
+    def refuse(self) -> None:
+        """The device was reset."""
+        self.drop()
 
     def drop(self) -> None:
         """Let no call be its next any more."""

@@ -13,11 +13,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
 
 from cudasync.atomic import Roll
 from cudasync.driver.device import ISSUE_FIRST
@@ -29,6 +26,7 @@ from cudasync.engine.host.watchdog import WATCHDOG
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import OpKind, site_of
+from cudasync.engine.replay.learning import Kinds, Launches, period
 from cudasync.engine.replay.run import JoinedLaunch, Run, flush
 from cudasync.engine.replay.sequence import (
     NEVER,
@@ -43,7 +41,7 @@ from cudasync.engine.replay.sequence import (
 
 if TYPE_CHECKING:
     import weakref
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Container, Sequence
     from types import FrameType
 
     from cudasync.driver import Device
@@ -51,16 +49,12 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.replay.sequence import Piece, StepKey
 
-# A period is at most so long, came so often in a row, and so many launches were repeated.
-MOST_PERIOD = 64
-ROUNDS = 3
-LEAST = 32
 # Launches between two searches, and launches that are learnt before a pause.
 SEARCH_EVERY = 16
 WINDOW = 256
 # Behind so many launches without a period, one is searched for whose numbers change: any period of
 # equal numbers would have come by then.
-CHANGING = ROUNDS * MOST_PERIOD
+CHANGING = 192
 # Pauses in ticks of 32 issued ops, each longer by the factor.
 FIRST_PAUSE = 16
 LONGER = 4
@@ -77,7 +71,7 @@ _maybe_engine = current.maybe_engine
 
 
 class Replayable(Protocol):
-    """A bound kernel, as its tape sees it."""
+    """A bound kernel, or a plan of an operation on arrays, as its tape sees it."""
 
     def call_of(
         self,
@@ -107,10 +101,9 @@ class Tape:
         "_is_behind_wait",
         "_kinds",
         "_known",
-        "_numbers",
+        "_launches",
         "_pause",
-        "_recent",
-        "_starts",
+        "_takes_memory",
         "_ticks",
         "engine",
         "entries",
@@ -157,15 +150,63 @@ class Tape:
     def _learn(self) -> None:
         """Begin to learn anew."""
         self.is_attentive = True
-        self._numbers: dict[Any, int] = {}
-        self._recent: list[int] = []
-        # The places in these where the thread had waited before.
-        self._starts: list[int] = []
+        self._launches = Launches()
         # The numbers of the round that is captured, and its calls so far. By kind instead, if
         # numbers of its calls change.
         self._cycle: list[int] = []
         self._calls: list[Call] = []
-        self._kinds: _Kinds | None = None
+        self._kinds: Kinds | None = None
+        # True if launches of the round take memory for their results. Then two rounds are captured:
+        # a name that is bound again still has its memory when the new value is computed.
+        self._takes_memory = False
+
+    @property
+    def is_interested(self) -> bool:
+        """True unless the next launch is certainly not replayed, and not learnt."""
+        return self.is_attentive or self.step.bound is not None
+
+    def wanted(self, ahead: int = 0) -> Callable[[], Any] | None:
+        """A weak reference to the memory that the result of the next launch had in earlier rounds,
+        or of the launch so far `ahead`. None if there were none, or it took none."""
+        step: Step | None = self.step
+        if step is not None and step.bound is not None:
+            for _ in range(ahead):
+                step = None if step is None else step.following
+            return None if step is None else step.memory
+        memory, round_ = self._launches.memory, len(self._cycle)
+        if self._takes_memory and len(memory) >= round_ > ahead:
+            return memory[ahead - round_]
+        return None
+
+    def reserved(self) -> Container[Any]:
+        """Weak references to the memory of all results of a round."""
+        # No sets: what is gone has no hash.
+        if self.step.bound is not None:
+            return [each.memory for each in self.step.sequence.steps]
+        return self._launches.memory[-len(self._cycle) :]
+
+    def join(self, args: Sequence[Any], frame: FrameType) -> JoinedLaunch | None:
+        """The op of a launch of `step.bound` with these arguments, if it is the next of its
+        sequence. None if it must be pushed as ever."""
+        step = self.step
+        if (
+            frame.f_lasti != step.at
+            or frame.f_code is not step.code
+            or _maybe_engine() is not self.engine
+            or not (taken := step.takes(args))
+        ):
+            return None
+        if len(self.entries) == self.length:
+            op = JoinedLaunch()
+            op._run, op._step, op._taken = self.run, step, taken  # type: ignore[assignment]
+            if self.slots.setdefault(step.index, op) is op:
+                following = step.following
+                if following is not None:
+                    self.step = following
+                else:
+                    self.complete(step)
+                return op  # type: ignore[no-any-return]
+        return self.begin(step, frame, taken)
 
     def begin(self, step: Step, frame: FrameType, taken: Any) -> JoinedLaunch | None:
         """Begin a run with the launch that `step` stands for, at `frame`; it is `taken` with this
@@ -182,7 +223,8 @@ class Tape:
             or _maybe_inside() is not None
             or exploration.is_under_way
             or _LOG.is_told
-            or step.launch.kernel.check is not None  # type: ignore[attr-defined]
+            # Only kernels of a module have checks, and plans are not replayed in checked mode.
+            or getattr(step.launch.kernel, "check", None) is not None
         ):
             return None
         if not self.is_attentive:
@@ -197,6 +239,8 @@ class Tape:
             if step.index:
                 step = self._turned(step)
                 sequence = step.sequence
+            else:
+                sequence.is_timely = True
         step = sequence.beginning(step.index)
         run = Run(step, frame)
         op = JoinedLaunch()
@@ -230,7 +274,7 @@ class Tape:
         round is to begin here: then a wait ends a whole run. Returns the step of the launch."""
         sequence = step.sequence
         sequence.late += 1
-        if sequence.late != USUAL:
+        if sequence.late != USUAL or sequence.is_timely:
             return step
         try:
             turned = sequence.turned(step.index)
@@ -291,14 +335,18 @@ class Tape:
         accesses: Accesses,
         engine: Engine,
         frame: FrameType,
+        memory: Callable[[], Any] | None = None,
     ) -> None:
-        """A launch of `kernel` was pushed as ever, at `frame`: `bound` was called."""
+        """A launch of `kernel` was pushed as ever, at `frame`: `bound` was called. `memory` is a
+        weak reference to what its result took from the pool."""
         if not engine._replays:
             # The next engine of this thread may replay.
             self.is_attentive, self._ticks = False, 1
             return
         code, at = frame.f_code, frame.f_lasti
         self._asked += 1
+        # What the pool was asked for.
+        wanted = self.wanted()
         expected = self.step
         if expected.bound is not None:
             counters = engine._ledger.counters
@@ -311,45 +359,52 @@ class Tape:
                 self._let_change(expected, bound.call_of, (kernel, args, accesses, frame))
         if self._known and self._is_known((bound, code, at, accesses[0]), args, engine):
             return
-        numbers = self._numbers
-        scalars = tuple([each for each in args if each.__class__ in _NUMBERS])
-        key = bound, code, at, accesses[0], scalars
-        number = numbers.setdefault(key, len(numbers))
-        recent = self._recent
+        launches = self._launches
         has_waited, self.has_waited = self.has_waited, False
-        if has_waited:
-            self._starts.append(len(recent))
-        recent.append(number)
-        cycle, kinds = self._cycle, self._kinds
-        if cycle:
+        key = launches.add((bound, code, at), args, accesses[0], memory, has_waited=has_waited)
+        count = len(launches.recent)
+        if self._cycle:
+            kinds = self._kinds
+            number = launches.recent[-1] if kinds is None else kinds.of(key)
             place = len(self._calls)
-            if kinds is not None:
-                number = kinds.of(key)
-            if not place and (number != cycle[0] or has_waited < self._is_behind_wait):
+            is_next = number == self._cycle[place]
+            if not place and (not is_next or has_waited < self._is_behind_wait):
                 # The round begins later. If it does not, it is searched for anew.
-                if len(recent) - self._found > len(cycle):
+                if count - self._found > len(self._cycle):
                     self._learn()
-            elif number == cycle[place]:
+            elif not is_next:
+                self._learn()
+            elif memory is not None and memory is not wanted:
+                # Once it has the memory of earlier rounds, it is captured.
+                self._calls.clear()
+                self._found = count
+            else:
                 changes = kinds is not None and number in kinds.changing
                 call = bound.call_of(kernel, args, accesses, frame, changes=changes)
                 if isinstance(call, str):
                     self._rest(f"{site_of(code, at)}: {call}")
                     return
-                self._calls.append(call)
-                if place + 1 == len(cycle):
+                self._calls.append(call._replace(memory=memory))
+                if place + 1 == len(self._cycle):
                     self._replay(bound, kernel.device, engine)
-            else:
-                self._learn()
-            return
-        if len(recent) % SEARCH_EVERY == 0:
-            self._cycle, self._is_behind_wait = _period(recent, self._starts)
-            self._found = len(recent)
-            if not self._cycle and self._found >= CHANGING:
-                self._kinds = kinds = _Kinds(numbers)
-                alike = [kinds.each[each] for each in recent]
-                self._cycle, self._is_behind_wait = _period(alike, self._starts)
-        if not self._cycle and self._asked >= WINDOW:
+        elif count % SEARCH_EVERY == 0:
+            self._search()
+        if self._asked >= (2 * WINDOW if self._takes_memory else WINDOW):
+            if self._cycle and not self._takes_memory:
+                return
             self._rest(self._first_difference())
+
+    def _search(self) -> None:
+        """Search the launches so far for a round."""
+        launches = self._launches
+        self._found = len(launches.recent)
+        cycle, self._is_behind_wait = launches.period()
+        if not cycle and self._found >= CHANGING:
+            self._kinds = kinds = Kinds(launches.keys)
+            alike = [kinds.each[each] for each in launches.recent]
+            cycle, self._is_behind_wait = period(alike, launches.starts)
+        self._takes_memory = any(launches.memory[-len(cycle) :]) if cycle else False
+        self._cycle = 2 * cycle if self._takes_memory else cycle
 
     def _replay(self, bound: Replayable, device: Device, engine: Engine) -> None:
         """The round is captured: expect it from now on."""
@@ -412,6 +467,11 @@ class Tape:
             if step is not None and (found is None or found.sequence is not self.sequence):
                 found = step
         if found is None:
+            step, (bound, code, at, _) = self.step, place
+            if bound is step.bound and code is step.code and at == step.at:
+                # It is the next but for its memory or its numbers. What follows may be equal again.
+                steps = step.sequence.steps
+                self._expect(step.sequence, steps[(step.index + 1) % len(steps)])
             return False
         steps = found.sequence.steps
         self._expect(found.sequence, steps[(found.index + 1) % len(steps)])
@@ -446,10 +506,10 @@ class Tape:
 
     def _first_difference(self) -> str:
         """What differs between the last two launches from one place in the program."""
-        keys = list(self._numbers)
+        keys = self._launches.keys
         latest: dict[tuple[Any, int], Any] = {}
         said = "no launches were repeated"
-        for number in self._recent:
+        for number in self._launches.recent:
             bound, code, at, regions, scalars = keys[number]
             before = latest.get((code, at))
             latest[code, at] = bound, regions, scalars
@@ -483,27 +543,14 @@ class Tape:
         )
 
 
-# Numbers among the arguments of a launch.
-_NUMBERS = frozenset({int, float, bool, *np.sctypeDict.values()})
-
-
-class _Kinds:
-    """Launches by what stays when numbers change: all but the numbers' values."""
-
-    def __init__(self, numbers: Iterable[Any]) -> None:
-        self._known: dict[Any, int] = {}
-        # The number of the kind for each number of a launch, and the kinds with several.
-        self.each = [self.of(each) for each in numbers]
-        self.changing = {each for each, count in Counter(self.each).items() if count > 1}
-
-    def of(self, key: Any) -> int:
-        """The number of the kind of a launch."""
-        *place, scalars = key
-        kind = *place, *[each.__class__ for each in scalars]
-        return self._known.setdefault(kind, len(self._known))
-
-
 _TAPES: Roll[weakref.ref[Any]] = Roll()
+
+
+def rounds() -> Tape | None:
+    """The rounds of this thread's loop, for whoever takes memory for a launch; None if there are
+    none."""
+    tape: Tape = LOCAL.tape
+    return tape if tape.is_interested else None
 
 
 class _Local(threading.local):
@@ -525,22 +572,6 @@ def _issue_all() -> None:
 
 
 ISSUE_FIRST.append(_issue_all)
-
-
-def _period(recent: list[int], starts: list[int]) -> tuple[list[int], bool]:
-    """The shortest round that `recent` ends with several times; empty if there is none. True if it
-    begins where one of `starts` was."""
-    last = recent[-1]
-    for period in range(1, min(MOST_PERIOD, len(recent) // ROUNDS) + 1):
-        if recent[-1 - period] == last:
-            tail = recent[-max(ROUNDS * period, LEAST) :]
-            if len(tail) >= LEAST and tail[period:] == tail[:-period]:
-                first = len(recent) - period
-                if starts and starts[-1] >= first:
-                    first = starts[-1]
-                    return [*recent[first:], *recent[-period:first]], True
-                return recent[first:], False
-    return [], False
 
 
 def is_wanted(replay: bool | None) -> bool:

@@ -12,7 +12,7 @@ from helpers.engine_programs.repeated_launches import Loop
 
 import cudasync as cs
 from cudasync.array.kernels import kernel as kernels
-from cudasync.array.kernels.replayed import ChangingPiece
+from cudasync.array.replay import ChangingPiece
 from cudasync.driver import Launch
 from cudasync.engine.replay.run import JoinedLaunch, Run
 from cudasync.engine.replay.sequence import UNIT, CallByCall

@@ -16,7 +16,7 @@ from helpers.engine_programs.strategies import Room, kinds, pushes, rooms, step
 from helpers.engine_programs.views import contiguous
 from hypothesis import strategies as st
 
-from cudasync.engine.replay import run, sequence, tape
+from cudasync.engine.replay import learning, run, sequence, tape
 
 # Launches of arrays as they are, and some of views with gaps, which are not replayed.
 _FACTORS = st.integers(1, 3)
@@ -29,10 +29,14 @@ _CHANGES = st.lists(st.tuples(st.integers(0, 60), st.booleans(), st.integers(4, 
 
 def _launches(room: Room, threads: int) -> st.SearchStrategy[Push]:
     device = contiguous("d", tuple(range(len(room.devices))))
+    # A total is two launches: those of other threads may come in between.
+    totals = [st.builds(room.total, device, device)] * (threads == 1)
     steps = st.one_of(
         st.builds(room.mix, device, device, _FACTORS),
         st.builds(room.mix, device, device, _FACTORS),
         st.builds(Set, device, _FACTORS),
+        st.builds(room.add, device, device),
+        *totals,
         step("mix", room, False),
     )
     return st.builds(Push, steps, st.integers(0, threads - 1))
@@ -83,8 +87,8 @@ def eager_replay(most: int | None = None) -> Iterator[Counter[str]]:
     runs that were issued, and their launches. A run has at most `most`, as if the program were so
     slow."""
     least = {
-        (tape, "ROUNDS"): 2,
-        (tape, "LEAST"): 2,
+        (learning, "ROUNDS"): 2,
+        (learning, "LEAST"): 2,
         (tape, "SEARCH_EVERY"): 1,
         (tape, "CHANGING"): 6,
         (tape, "FIRST_PAUSE"): 1,
