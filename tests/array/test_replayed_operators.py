@@ -210,6 +210,22 @@ def test_independent_chains_keep_their_overlap(engine):
         np.testing.assert_array_equal(each.x.numpy(), each.wanted())
 
 
+def test_a_recording_keeps_the_memory_that_it_uses(engine):
+    """Launches that are learnt let go of memory of the pool; nodes of a graph do not."""
+    a = xp.asarray(np.arange(8, dtype=np.float32))
+    x = xp.zeros(16, dtype=np.float32)
+    twice = a * 2.0
+    with cs.graph() as recorded:
+        xp.add(twice, 1.0, out=x[::2])
+    executable = recorded.instantiate()
+    del twice, recorded
+    gc.collect()
+    others = [a * 0.0 for _ in range(20)]
+    executable.launch()
+    np.testing.assert_array_equal(x.numpy()[::2], np.arange(8) * 2 + 1)
+    assert len(others) == 20
+
+
 OPERATIONS = (operator.add, operator.sub, operator.mul, xp.maximum, xp.minimum)
 NAMES = range(4)
 # Which name is bound, by which operation of which names, and how: anew, in place, with a number

@@ -10,7 +10,6 @@ import struct
 import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.dtypes.promotion import in_range
@@ -25,7 +24,7 @@ from cudasync.array.expressions.kernel import class_of, constants, launch_shape
 from cudasync.array.expressions.layout import Layout as Axes
 from cudasync.array.expressions.layout import broadcast_strides, collapsed
 from cudasync.array.expressions.tree import Scalar, leaves, name_of
-from cudasync.array.memory.pool import Source, kept_for
+from cudasync.array.memory.pool import Source, kept_for, memory_of
 from cudasync.array.replay import numbers_among, piece_of, taker
 from cudasync.driver import Launch
 from cudasync.driver.extensions.declared_accesses import is_checked
@@ -40,7 +39,7 @@ from cudasync.engine.replay.tape import LOCAL
 from cudasync.graph.node import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from types import FrameType
 
     from cudasync.array.elementwise.layouts import Layout
@@ -147,14 +146,15 @@ class DevicePlan:
         if self._token is not self._device.context.token:
             return self._renewed(*operands)(operands, frame)
         tape = _local.tape
-        block = self._source.take(operands, tape if tape.is_interested else None)
+        bound = tape.step.bound
+        # `rounds`, inlined.
+        rounds = tape if tape.is_attentive or bound is not None else None
+        block = self._source.take(operands, rounds)
         made = result_over(block, result, block.region)
-        if tape.step.bound is self and tape.join((*operands, made), frame) is not None:
+        if bound is self and tape.join((*operands, made), frame) is not None:
             return made
         launch, regions = self._packed(operands, made)
-        op = self._pushed(
-            launch, (regions, (), (made.region,)), frame, operands, made, ref(block.taken)
-        )
+        op = self._pushed(launch, (regions, (), (made.region,)), frame, is_new=True)
         if op.__class__ is Node:
             note(op, self, operands, made, is_new=True)
         return made
@@ -180,9 +180,9 @@ class DevicePlan:
         region = target.region
         apart = tuple([each for each in regions if each != region])
         if len(apart) < len(regions) or region.__class__ is Gapped:
-            op = self._pushed(launch, (apart, (region,), ()), frame, operands, target)
+            op = self._pushed(launch, (apart, (region,), ()), frame, is_new=False)
         else:
-            op = self._pushed(launch, (apart, (), (region,)), frame, operands, target)
+            op = self._pushed(launch, (apart, (), (region,)), frame, is_new=False)
         if op.__class__ is Node and region.__class__ is not Gapped:
             note(op, self, operands, target, is_new=False)
         return op
@@ -206,10 +206,7 @@ class DevicePlan:
                 self._pack_into, launch.block.buffer, operands, result, self._first
             )
         # Alive until the launch is issued.
-        if _local.tape.is_interested:
-            launch.kept = kept_for((*operands, result))
-        else:
-            launch.kept = (operands, result)
+        launch.kept = (operands, result)
         return launch, regions
 
     def _another(self) -> Launch:
@@ -247,6 +244,8 @@ class DevicePlan:
     ) -> Call | str:
         """See `tape.Replayable`."""
         launch, _ = self._packed(tuple(args[:-1]), args[-1])
+        # Ops that are under way may refer to it.
+        launch.kept = None
         answer, names = "", dict[str, Any]()
         changing: frozenset[int] = frozenset()
         if changes:
@@ -270,25 +269,25 @@ class DevicePlan:
         """See `tape.Replayable`."""
         return piece_of(steps, device)
 
-    def _pushed(
-        self,
-        launch: Launch,
-        regions: Any,
-        frame: FrameType,
-        operands: tuple[Any, ...],
-        result: Any,
-        memory: Callable[[], Any] | None = None,
-    ) -> Any:
+    def _pushed(self, launch: Launch, regions: Any, frame: FrameType, *, is_new: bool) -> Any:
         op: Any
         accesses = (regions, NO_TOKENS, ())
         engine = maybe_engine() or current_engine()
         if engine._is_direct and not self._is_checked:
+            tape = _local.tape
+            if not tape.is_attentive and tape.step.bound is None:
+                name = self.name
+                return _push(
+                    engine, launch.on, accesses, name, self._device, frame, self._kernel_name
+                )
+            operands, result = launch.kept  # type: ignore[misc]
+            args = (*operands, result)
+            launch.kept = kept_for(args)
             op = _push(
                 engine, launch.on, accesses, self.name, self._device, frame, self._kernel_name
             )
-            tape = _local.tape
             if tape.is_attentive:
-                args = (*operands, result)
+                memory = memory_of(result) if is_new else None
                 tape.pushed(self, self._kernel, args, accesses, engine, frame, memory)
             return op
         only_read, updated, written = regions

@@ -110,15 +110,19 @@ class Source:
             home = size_among(self._pool, self._size_bytes)
         idle, before = home.idle, self._before
         try:
-            if rounds is not None and (wanted := rounds.wanted(ahead)) is not None:
+            # Explored runs begin alike: they know of no earlier run.
+            if (
+                rounds is not None
+                and (wanted := rounds.wanted(ahead)) is not None
+                and not exploration.is_under_way
+            ):
                 taken = wanted()
                 if taken is not None and taken in idle:
                     idle.remove(taken)
                 else:
                     taken = _apart(idle, rounds.reserved())
             else:
-                # So a loop takes the same memory in each turn, or in every other one. Explored runs
-                # begin alike: they know of no earlier run.
+                # So a loop takes the same memory in each turn, or in every other one.
                 taken = None if exploration.is_under_way else before[0]()
                 if taken is not None and taken in idle:
                     idle.remove(taken)
@@ -138,8 +142,15 @@ class Source:
         return Block(taken, home)
 
 
+def memory_of(array: Any) -> Callable[[], Allocation | None] | None:
+    """A weak reference to the memory of an array, if that is of the pool."""
+    block = array._allocation
+    return ref(block.taken) if block.__class__ is Block else None
+
+
 def kept_for(values: Sequence[Any]) -> Sequence[Any]:
-    """The arguments that a launch must keep alive until it is issued: those outside of the pool.
+    """The arguments that a launch pushed directly must keep alive until it is issued: those outside
+    of the pool.
 
     A block goes back to the pool when its array dies, and its next user is ordered behind the
     launch, whether that is issued or not. A loop then finds the same blocks idle in each round.

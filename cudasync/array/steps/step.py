@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 from cudasync.array.elementwise.accesses import NO_TOKENS
 from cudasync.array.elementwise.packers import packer
-from cudasync.array.memory.pool import Scratch, kept_for
+from cudasync.array.memory.pool import Scratch, kept_for, memory_of
 from cudasync.array.replay import piece_of, taker
 from cudasync.array.steps.recorded import note
 from cudasync.driver import Launch
@@ -97,7 +96,7 @@ class Step:
         op: Any
         launch, read = self._packed(operands, result)
         # Alive until the launch is issued.
-        launch.kept = kept_for((*operands, result)) if tape.is_interested else (operands, result)
+        launch.kept = (operands, result)
         written: tuple[Any, ...] = (result.region,)
         updated: tuple[Any, ...] = ()
         if self.updates:
@@ -106,10 +105,12 @@ class Step:
         engine = current_engine()
         kernel = self._kernel.name
         if engine._is_direct and not self._is_checked:
+            args = (*operands, result)
+            if tape.is_interested:
+                launch.kept = kept_for(args)
             op = _push(engine, launch.on, accesses, self.name, self.device, frame, kernel)
             if tape.is_attentive:
-                memory = ref(result._allocation.taken) if is_new else None
-                args = (*operands, result)
+                memory = memory_of(result) if is_new and not self.updates else None
                 tape.pushed(self, self._kernel, args, accesses, engine, frame, memory)
             return op
         # In a recording this is a node.
@@ -142,7 +143,8 @@ class Step:
         takes = taker(args, kind, is_laid_out=True)
         if takes is None:
             return "an operand is no array of ours"
-        launch = Launch(kernel, self._shape, self._packed(tuple(operands), result)[0].block, None)
+        launch, _ = self._packed(tuple(operands), result)
+        launch = Launch(kernel, self._shape, launch.block, None)
         place = frame.f_code, frame.f_lasti
         return Call(self, *place, takes, launch, accesses, self.name, None, changes=False)
 

@@ -54,7 +54,8 @@ class Launches:
         *,
         has_waited: bool,
     ) -> Any:
-        """Note a launch, and return its key. Its result took `memory`, if that is not None."""
+        """Note a launch, and return its key. If it took `memory` for its result, it writes nothing
+        else."""
         scalars = tuple([each for each in args if each.__class__ in _NUMBERS])
         index = len(self.recent)
         named: Any = regions

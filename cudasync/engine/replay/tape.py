@@ -168,11 +168,12 @@ class Tape:
     def wanted(self, ahead: int = 0) -> Callable[[], Any] | None:
         """A weak reference to the memory that the result of the next launch had in earlier rounds,
         or of the launch so far `ahead`. None if there were none, or it took none."""
-        step: Step | None = self.step
-        if step is not None and step.bound is not None:
-            for _ in range(ahead):
-                step = None if step is None else step.following
-            return None if step is None else step.memory
+        step = self.step
+        if step.bound is not None:
+            if not ahead:
+                return step.memory
+            steps = step.sequence.steps
+            return steps[(step.index + ahead) % len(steps)].memory
         memory, round_ = self._launches.memory, len(self._cycle)
         if self._takes_memory and len(memory) >= round_ > ahead:
             return memory[ahead - round_]
