@@ -235,6 +235,8 @@ class _Operators:
         with cs.use(self._engine):
             self._begin()
             self._run(self.LEARNT)
+            # Memory is freed in earnest below, behind nothing that is still under way.
+            self._engine.waitall()
             with without_driver(*ANSWERED):
                 for _ in range(loops):
                     start = time.perf_counter()
