@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.engine.op_classes import DeviceOp
+from cudasync.engine.op_classes import DEVICE_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cudasync.engine.device.timeline import Timeline
     from cudasync.engine.op import Op
+    from cudasync.engine.op_classes import DeviceOp
 
 
 def last_on_streams(ops: Iterable[Op]) -> list[DeviceOp]:
@@ -21,15 +22,15 @@ def last_on_streams(ops: Iterable[Op]) -> list[DeviceOp]:
     waiting: list[DeviceOp] = []
     last: dict[Timeline, tuple[int, DeviceOp]] = {}
     for op in ops:
-        if op.__class__ is not DeviceOp or op.finished:
+        if op.__class__ not in DEVICE_OPS or op.finished:
             continue
         point = op._point
         if point is None:
             # It may be issued, or over, from now on.
-            waiting.append(op)
+            waiting.append(op)  # type: ignore[arg-type]
             continue
         timeline, seq = point[0], point[1]
         known = last.get(timeline)
         if known is None or known[0] < seq:
-            last[timeline] = (seq, op)
+            last[timeline] = (seq, op)  # type: ignore[assignment]
     return [*(op for _, op in last.values()), *waiting]

@@ -210,6 +210,32 @@ def test_independent_chains_keep_their_overlap(engine):
         np.testing.assert_array_equal(each.x.numpy(), each.wanted())
 
 
+def test_a_loop_goes_on_on_another_engine(engine):
+    """Its launches are pushed onto that engine, and wait for the runs of the one before."""
+    loop = Temporaries()
+    with eager_replay(), cs.Engine(replay=True) as other:
+        for turn in range(6):
+            with cs.use(other if turn % 2 else engine):
+                for _ in range(10):
+                    loop()
+                loop.x.wait(PATIENCE_S)
+        assert engine.statistics().matched
+        assert other.statistics().matched
+    np.testing.assert_array_equal(loop.x.numpy(), loop.wanted())
+
+
+def test_another_engine_waits_for_a_run(engine):
+    loop = Temporaries()
+    for _ in range(60):
+        loop()
+    assert "replays" in engine.replay_report()
+    with cs.Engine() as other, cs.use(other):
+        fence = other.push(lambda: None, reads=[loop.x, loop.s])
+        fence.wait(PATIENCE_S)
+        loop.t.wait(PATIENCE_S)
+    np.testing.assert_array_equal(loop.x.numpy(), loop.wanted())
+
+
 def test_a_recording_keeps_the_memory_that_it_uses(engine):
     """Launches that are learnt let go of memory of the pool; nodes of a graph do not."""
     a = xp.asarray(np.arange(8, dtype=np.float32))

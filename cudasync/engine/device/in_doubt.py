@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.engine.op_classes import DeviceOp
+from cudasync.engine.op_classes import DEVICE_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cudasync.engine.device.streams import DeviceStreams
     from cudasync.engine.device.timeline import Point, Timeline
     from cudasync.engine.op import Op
+    from cudasync.engine.op_classes import DeviceOp
 
 
 class Doubt:
@@ -85,9 +86,9 @@ def through(point: Point, timeline: Timeline) -> list[tuple[DeviceOp, RingEvent,
 
 def _is_doubtful(other: Op, streams: DeviceStreams) -> TypeGuard[DeviceOp]:
     """True if `other` may be unfinished or fail although a stream of `streams` has passed it."""
-    if other.finished or other.__class__ is not DeviceOp:
+    if other.finished or other.__class__ not in DEVICE_OPS:
         return False
-    if other._doubt is not None:
+    if other._doubt is not None:  # type: ignore[attr-defined]
         return True
     # None only if `other` is over by now.
     point = other._point

@@ -469,7 +469,12 @@ class Tape:
                 found = step
         if found is None:
             step, (bound, code, at, _) = self.step, place
-            if bound is step.bound and code is step.code and at == step.at:
+            if (
+                bound is step.bound
+                and code is step.code
+                and at == step.at
+                and step.sequence.engine is engine
+            ):
                 # It is the next but for its memory or its numbers. What follows may be equal again.
                 steps = step.sequence.steps
                 self._expect(step.sequence, steps[(step.index + 1) % len(steps)])
