@@ -355,3 +355,10 @@ def test_rounds_are_named_by_role():
     assert launches.recent == [0, 1] * 10
     launches.add(("g", code, 2), (), ((one,), (), ((5, 7),)), object, has_waited=False)
     assert launches.recent[-1] == 2
+
+
+def test_structs_are_not_learnt_as_numbers():
+    launches = learning.Launches()
+    for each in (np.void(b"12"), np.str_("x"), b"12"):
+        launches.add(("f", None, 1), (each, np.int32(3)), ((), (), ()), None, has_waited=False)
+    assert launches.recent == [0, 0, 0]

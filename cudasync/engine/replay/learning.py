@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 MOST_PERIOD = 64
 ROUNDS = 3
 LEAST = 32
-# Numbers among the arguments of a launch.
-_NUMBERS = frozenset({int, float, bool, *np.sctypeDict.values()})
+# Numbers among the arguments of a launch. Structs are none: they may change, and have no hash.
+_SCALARS = {each for each in np.sctypeDict.values() if issubclass(each, np.number | np.bool_)}
+_NUMBERS = frozenset({int, float, bool, *_SCALARS})
 
 
 class Launches:
