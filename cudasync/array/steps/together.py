@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.array.elementwise.accesses import NO_TOKENS
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import device_push
-from cudasync.engine.replay.tape import LOCAL
+from cudasync.engine.replay.tape import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cudasync.driver import Event, Stream
 
 _push = device_push.push
-_local = LOCAL
 
 
 def pushed_together(
@@ -42,7 +41,7 @@ def pushed_together(
     engine = current_engine()
     if not engine._is_direct or first._is_checked or last._is_checked:
         return False
-    if engine._replays and _local.tape.is_interested:
+    if engine._replays and rounds() is not None:
         # A run is made of single launches.
         return False
     between = scratches.take(operands)

@@ -390,9 +390,9 @@ class Tape:
                     self._replay(bound, kernel.device, engine)
         elif count % SEARCH_EVERY == 0:
             self._search()
-        if self._asked >= (2 * WINDOW if self._takes_memory else WINDOW):
-            if self._cycle and not self._takes_memory:
-                return
+        # A round that takes memory may never get the same again. Any other is captured soon.
+        is_settling = self._takes_memory or not self._cycle
+        if is_settling and self._asked >= (2 * WINDOW if self._takes_memory else WINDOW):
             self._rest(self._first_difference())
 
     def _search(self) -> None:
